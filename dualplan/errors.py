@@ -1,0 +1,68 @@
+"""The exceptions of dualplan and the exit code each one ends a command with.
+
+::
+
+    DualplanError            1  unexpected failure
+    |-- UsageError           2  flags that do not go together
+    |-- InputError           3  a file, a value or a name that cannot be used; carries every problem found
+    |-- InfeasibleError      4  the question has an answer, and it is no
+    `-- ConvergenceError     5  an iteration did not converge
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+
+class DualplanError(Exception):
+    """Base of all errors that dualplan raises on purpose."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class UsageError(DualplanError):
+    """Flags or arguments that do not make sense together."""
+
+    exit_code = 2
+
+
+class InputError(DualplanError):
+    """Bad input. One line a problem, each ``where: what (hint)``.
+
+    ``where`` is a file and line, a key path, a flag, or several of them joined with ``: ``.
+    """
+
+    exit_code = 3
+
+    def __init__(self, where: str, what: str = "", hint: str = "", *, problems: Iterable[str] = ()) -> None:
+        self.problems: tuple[str, ...] = tuple(problems) or (problem(where, what, hint),)
+        super().__init__("\n".join(self.problems))
+
+
+class InfeasibleError(DualplanError):
+    """No deployment, split or setting meets what was asked."""
+
+    exit_code = 4
+
+
+class ConvergenceError(DualplanError):
+    """A solver stopped without reaching its tolerance."""
+
+    exit_code = 5
+
+
+def problem(where: str, what: str, hint: str = "") -> str:
+    """One line of an error: ``where: what (hint)``, control characters made visible."""
+    line = f"{where}: {what}" if where else what
+    if hint:
+        line += f" ({hint})"
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in line)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """``did you mean X?`` for the closest known name, or an empty string."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f"did you mean {close[0]}?" if close else ""
