@@ -1,0 +1,6 @@
+"""``python -m dualplan``."""
+
+from dualplan.cli.app import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""The command line: which commands there are, exit codes, closed pipes, interruptions.
+
+Command modules import nothing heavy at the top; a command imports what it needs when it runs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from dualplan import __version__
+from dualplan.errors import DualplanError
+
+app = typer.Typer(
+    name="dualplan",
+    help="Plan prefill/decode inference clusters that load KV-cache from storage on either side.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"dualplan {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main_options(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    color: Annotated[str, typer.Option("--color", metavar="auto|always|never", help="Colour of the output.")] = "auto",
+) -> None:
+    """Plan prefill/decode inference clusters that load KV-cache from storage on either side."""
+    if color not in ("auto", "always", "never"):
+        raise typer.BadParameter(f'"{color}" is not one of auto, always, never', param_hint="--color")
+    if color != "auto":
+        os.environ["DUALPLAN_COLOR"] = color
+    if debug:
+        os.environ["DUALPLAN_DEBUG"] = "1"
+
+
+def main() -> None:
+    """Entry point of the ``dualplan`` command."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command and return its exit code: 0, 1 unexpected, 2 usage, 3 input, 4 infeasible, 5 no convergence, 130 interrupted."""
+    try:
+        code = _invoke(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return _closed_pipe()
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        return 130
+    except DualplanError as error:
+        if os.environ.get("DUALPLAN_DEBUG"):
+            raise
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    except RecursionError:
+        sys.stderr.write("the input is nested too deeply\n")
+        return 3
+    except MemoryError:
+        sys.stderr.write("out of memory\n")
+        return 1
+    except Exception as error:
+        if os.environ.get("DUALPLAN_DEBUG"):
+            raise
+        sys.stderr.write(f"unexpected {type(error).__name__}: {error} (run with --debug for the traceback)\n")
+        return 1
+    return code
+
+
+def _invoke(arguments: list[str]) -> int:
+    command = typer.main.get_command(app)
+    try:
+        result = command.main(args=arguments, prog_name="dualplan", standalone_mode=False)
+    except Exception as error:
+        # usage errors of the option parser know how to show themselves; everything else is ours
+        show, code = getattr(error, "show", None), getattr(error, "exit_code", None)
+        if show is None or code is None:
+            if type(error).__name__ == "Abort":
+                raise KeyboardInterrupt from None
+            raise
+        show()
+        return int(code)
+    return result if isinstance(result, int) else 0
+
+
+def _closed_pipe() -> int:
+    # point stdout at nothing so that the interpreter's last flush does not fail again
+    with open(os.devnull, "w") as sink:  # noqa: PTH123
+        os.dup2(sink.fileno(), sys.stdout.fileno())
+    return 0

@@ -1,0 +1,115 @@
+"""A result in the formats that every command offers: table, json, jsonl, csv, md.
+
+A command makes one ``Output``; this module turns it into text. Nothing here opens a file or prints.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Format = Literal["table", "json", "jsonl", "csv", "md"]
+
+
+class Output(msgspec.Struct, frozen=True, kw_only=True):
+    """One result.
+
+    ``data``: the JSON document, ``schema`` first. ``rows``: the records of csv, jsonl and md; nested keys become dotted columns.
+    ``text``: prints the human view on a rich console. ``markdown``: a document of its own where rows are not enough.
+    """
+
+    data: dict[str, Any]
+    rows: Sequence[dict[str, Any]]
+    text: Callable[[Console], None]
+    markdown: Callable[[], str] | None = None
+
+
+def render(output: Output, form: Format) -> str:
+    """The text of an output in a machine format; ``table`` is printed through a console instead."""
+    if form == "json":
+        return json.dumps(clean(output.data), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    if form == "jsonl":
+        return "".join(json.dumps(clean(row), ensure_ascii=False, allow_nan=False) + "\n" for row in output.rows)
+    if form == "csv":
+        return csv_text([flat(clean(row)) for row in output.rows])
+    return output.markdown() if output.markdown else markdown_table([flat(clean(row)) for row in output.rows])
+
+
+def clean(value: Any) -> Any:
+    """A value that JSON can hold: NaN and infinities become null, tuples lists, NumPy scalars plain numbers."""
+    if isinstance(value, dict):
+        return {str(key): clean(child) for key, child in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [clean(child) for child in value]
+    if hasattr(value, "tolist"):
+        return clean(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def flat(row: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A row with nested mappings as dotted columns; lists of scalars are joined by ``;``, other lists are left out."""
+    result: dict[str, Any] = {}
+    for key, value in row.items():
+        if isinstance(value, dict):
+            result |= flat(value, f"{prefix}{key}.")
+        elif isinstance(value, list):
+            if not any(isinstance(item, (dict, list)) for item in value):
+                result[prefix + key] = ";".join("" if item is None else str(item) for item in value)
+        else:
+            result[prefix + key] = value
+    return result
+
+
+def _columns(rows: Iterable[dict[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(key for row in rows for key in row))
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+def csv_text(rows: Sequence[dict[str, Any]]) -> str:
+    """RFC 4180 text with one header line. Text cells that a spreadsheet would run as a formula get a leading apostrophe."""
+    import csv
+    import io
+
+    columns = _columns(rows)
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(columns)
+    for row in rows:
+        cells = []
+        for column in columns:
+            value = row.get(column)
+            text = _cell(value)
+            cells.append("'" + text if isinstance(value, str) and text[:1] in ("=", "+", "-", "@", "\t", "\r") else text)
+        writer.writerow(cells)
+    return buffer.getvalue()
+
+
+def markdown_table(rows: Sequence[dict[str, Any]]) -> str:
+    """A pipe table; one row is turned into a table of key and value."""
+    columns = _columns(rows)
+    if len(rows) == 1 and len(columns) > 6:
+        rows, columns = [{"key": key, "value": value} for key, value in rows[0].items()], ["key", "value"]
+
+    def escape(value: Any) -> str:
+        text = f"{value:.6g}" if isinstance(value, float) else _cell(value)
+        return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
+
+    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    lines += ["| " + " | ".join(escape(row.get(column)) for column in columns) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
