@@ -1,11 +1,11 @@
-"""Workloads: what agents ask for. Turns per trajectory, and per turn the cached context, the append and what is generated.
+"""Workloads: what agents ask for. Turns per trajectory; per turn the cached context, the append, what is generated.
 
-A length is either one number, a mean, or a :class:`Distribution`. Which turns count as one for a mean is said by ``means``:
+A length is either one number, a mean, or a :class:`Distribution`. What counts once in a mean is said by ``means``:
 
 * ``mean_per_turn``: every turn counts once. Rates, bytes and FLOPs need these.
-* ``mean_of_trajectory_means``: every trajectory counts once, whatever its number of turns, as the DualPath paper's table does.
-  Such means do not multiply with the number of turns, so the workload also carries ``per_turn`` means, taken from generated
-  trajectories, and those are what :func:`turn_mix` uses.
+* ``mean_of_trajectory_means``: every trajectory counts once, however many turns it has, as in the DualPath paper's
+  table. Such means do not multiply with the number of turns, so the workload also carries ``per_turn`` means, taken
+  from generated trajectories, and those are what :func:`turn_mix` uses.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import msgspec
 
 from dualplan.errors import InputError, problem
 from dualplan.spec.distribution import Distribution, Durations, stratum_means
+from dualplan.spec.load import Count, Duration, NonNegative, Positive, Share
 
 MeansKind = Literal["mean_per_turn", "mean_of_trajectory_means"]
 HitDefinition = Literal["by_token", "by_block", "mean_of_ratios"]
@@ -36,15 +37,15 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 class TurnMeans(msgspec.Struct, frozen=True, kw_only=True):
     """Means over all turns [tokens]: cached prefix before the append, append, generated."""
 
-    context: float
-    append: float
-    generated: float
+    context: NonNegative
+    append: Positive
+    generated: NonNegative
 
 
 class HitRate(msgspec.Struct, frozen=True, kw_only=True):
-    """A published hit rate and the definition it was computed by (share of prompt tokens, of blocks, or mean of ratios)."""
+    """A published hit rate and its definition: share of prompt tokens, share of blocks, or mean of ratios."""
 
-    value: float
+    value: Share
     definition: HitDefinition
 
 
@@ -59,8 +60,9 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
 class Correlation(msgspec.Struct, frozen=True, kw_only=True):
     """How lengths hang together over all turns of all trajectories, as rank correlations in -1..1.
 
-    ``turn_context``: position of a turn in its trajectory with context. ``turns_context``: number of turns of the trajectory with
-    context. ``session_context``: share of the rank variance of context that lies between trajectories (0..1) beyond the other two.
+    ``turn_context``: position of a turn in its trajectory with context. ``turns_context``: number of turns of the
+    trajectory with context. ``session_context``: share of the rank variance of context that lies between trajectories
+    (0..1), beyond the other two.
     """
 
     turn_context: float = 0.0
@@ -71,28 +73,45 @@ class Correlation(msgspec.Struct, frozen=True, kw_only=True):
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """A population of agent trajectories. Lengths in tokens, times in seconds.
 
-    ``recipe`` names a trajectory recipe in ``dualplan/data/trajectories.yaml``; ``block`` is the unit of a cache hit [tokens];
-    ``max_length`` is where trajectories are cut [tokens]; ``assumed`` lists the keys that no source gives.
+    ``recipe`` names a trajectory recipe in ``dualplan/data/trajectories.yaml``; ``block`` is the unit of a cache hit
+    [tokens]; ``max_length`` is where trajectories are cut [tokens]; ``assumed`` lists the keys that no source gives.
     """
 
     name: str = ""
     description: str = ""
-    turns: float | Distribution
-    context: float | Distribution
-    append: float | Distribution
-    generated: float | Distribution
+    turns: Positive | Distribution
+    context: NonNegative | Distribution
+    append: Positive | Distribution
+    generated: NonNegative | Distribution
     means: MeansKind = "mean_per_turn"
     per_turn: TurnMeans | None = None
-    think_time: float | Durations = 0.0
+    think_time: Duration | Durations = 0.0
     correlation: Correlation | None = None
-    max_length: float | None = None
+    max_length: Positive | None = None
     recipe: str | None = None
-    block: int = 64
+    block: Count = 64
     hit_rate: HitRate | None = None
     published: tuple[Figure, ...] = ()
     assumed: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        faults = []
+        if mean_turns(self) < 1:
+            faults.append(problem("turns", "a trajectory has at least one turn"))
+        if mean_of(self.append) <= 0:
+            faults.append(problem("append", "a turn appends at least one token"))
+        if self.means == "mean_of_trajectory_means" and self.per_turn is None:
+            faults.append(
+                problem(
+                    "per_turn",
+                    "missing beside means of trajectory means",
+                    "{context, append, generated} over all turns",
+                )
+            )
+        if faults:
+            raise InputError("", problems=faults)
 
 
 def mean_of(length: float | Distribution | Durations) -> float:
@@ -106,18 +125,9 @@ def mean_turns(workload: Workload) -> float:
 
 
 def per_turn_means(workload: Workload) -> TurnMeans:
-    """Context, append and generated [tokens] averaged over turns, every turn counting once.
-
-    Raises InputError where only means of trajectory means are known.
-    """
+    """Context, append and generated [tokens] averaged over turns, every turn counting once."""
     if workload.per_turn is not None:
         return workload.per_turn
-    if workload.means == "mean_of_trajectory_means":
-        raise InputError(
-            f"workload {workload.name}".strip(),
-            "its means are means of trajectory means, rates need means per turn",
-            "add per_turn: {context, append, generated}",
-        )
     return TurnMeans(
         context=mean_of(workload.context), append=mean_of(workload.append), generated=mean_of(workload.generated)
     )
@@ -126,12 +136,12 @@ def per_turn_means(workload: Workload) -> TurnMeans:
 def turn_mix(workload: Workload) -> tuple[Turn, ...]:
     """Weighted representative turns, at most 64, whose weighted means are the workload's means per turn.
 
-    Plain means give one turn of weight 1. Distributions are cut into 8 classes of equal probability, each stood for by its mean, so
-    the overall mean is exact. The turns are the 8 x 8 pairs of context and append classes; the generated classes run over them as a
-    Latin square, so that every pair of two lengths is met equally often (lengths independent of each other).
+    Plain means give one turn of weight 1. Distributions are cut into 8 classes of equal probability, each stood for by
+    its mean, so the overall mean is exact. The turns are the 8 x 8 pairs of context and append classes; the generated
+    classes run over them as a Latin square: every pair of two lengths is met equally often (independent lengths).
     """
-    if workload.per_turn is not None or workload.means == "mean_of_trajectory_means":
-        means = per_turn_means(workload)
+    if workload.per_turn is not None:
+        means = workload.per_turn
         return (Turn(weight=1.0, context=means.context, append=means.append, generated=means.generated),)
     contexts = _classes(workload.context)
     appends = _classes(workload.append)
@@ -166,7 +176,7 @@ def with_plain_means(
 ) -> Workload:
     """The workload with its distributions replaced by means per turn: the given ones, else its own [tokens].
 
-    Once a length is set by hand the workload is no longer the published one: its recipe, its hit rate and its published figures go.
+    Once a length is set by hand the workload is no longer the published one: its recipe, hit rate and figures go.
     """
     own = per_turn_means(workload) if None in (context, append, generated) else None
     return msgspec.structs.replace(
@@ -182,27 +192,3 @@ def with_plain_means(
         hit_rate=None,
         published=(),
     )
-
-
-def check_workload(workload: Workload, where: str = "") -> None:
-    """Raise InputError with every fault of a workload: negative lengths, no turns, no tokens, means missing."""
-    prefix = f"{where}: " if where else ""
-    faults = []
-    for key in ("turns", "context", "append", "generated", "think_time"):
-        value = mean_of(getattr(workload, key))
-        if not 0 <= value < float("inf"):
-            faults.append(problem(prefix + key, f"{value:g} is not a length", "0 or more is needed"))
-    if mean_turns(workload) < 1:
-        faults.append(problem(prefix + "turns", "a trajectory has at least one turn"))
-    if mean_of(workload.append) <= 0:
-        faults.append(problem(prefix + "append", "a turn appends at least one token"))
-    if workload.block < 1:
-        faults.append(problem(prefix + "block", "a block has at least one token"))
-    if workload.hit_rate is not None and not 0 <= workload.hit_rate.value <= 1:
-        faults.append(problem(prefix + "hit_rate.value", "a hit rate lies between 0 and 1"))
-    if workload.max_length is not None and workload.max_length <= 0:
-        faults.append(problem(prefix + "max_length", "a length above 0 is needed"))
-    if workload.means == "mean_of_trajectory_means" and workload.per_turn is None:
-        faults.append(problem(prefix + "per_turn", "needed beside means of trajectory means"))
-    if faults:
-        raise InputError("", problems=faults)
