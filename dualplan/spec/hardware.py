@@ -34,7 +34,7 @@ from dualplan.spec.load import (
 KIND = "hardware_profiles"
 
 
-class _Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pass
 
 
@@ -164,7 +164,7 @@ class Cost(_Record):
     power: Power | None = None
 
 
-class Hardware(_Record):
+class Hardware(_Record, kw_only=True):
     """A node type. ``sources`` maps a key path (or a section) to a citation, or to ``assumed: why``."""
 
     name: str
