@@ -165,7 +165,7 @@ def _from_yaml(node: Any, name: str, depth: int, budget: list[int], problems: li
         raise InputError(place, "too many nested or aliased values")
     kind = type(node).__name__
     if kind == "ScalarNode":
-        quoted = node.style is not None
+        quoted = bool(node.style)  # libyaml says '' for a plain scalar, the Python loader None
         if not node.tag.startswith("tag:yaml.org,2002:") or ":python/" in node.tag:
             problems.append(problem(place, f'the tag "{node.tag}" is not supported'))
         text = None if not quoted and node.value in ("", "~", "null", "Null", "NULL") else node.value
