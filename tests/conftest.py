@@ -1,9 +1,14 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"
+
+# a shared or loaded machine is no reason for a property to fail
+settings.register_profile("dualplan", deadline=None)
+settings.load_profile("dualplan")
 
 
 @pytest.fixture

@@ -1,0 +1,297 @@
+"""A scenario: a deployment, what it runs, and what is asked of it. A YAML file, flags, or both; flags win over file over defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dualplan.errors import InputError, did_you_mean, problem
+from dualplan.spec.choices import Copy, Mode, Persist, Policy, Staging
+from dualplan.spec.hardware import Hardware, decode_hardware
+from dualplan.spec.hardware import resolve as resolve_hardware
+from dualplan.spec.load import (
+    Count,
+    Duration,
+    Factor,
+    Node,
+    Positive,
+    Share,
+    decode,
+    find,
+    flag_node,
+    leaves,
+    parse_yaml,
+    read_text,
+    read_yaml,
+    with_value,
+)
+from dualplan.spec.model import Model, load_model
+from dualplan.spec.parallel import Parallel, parse_parallel
+from dualplan.spec.workload import Workload, with_plain_means
+
+class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    pass
+
+
+class Slo(_Record):
+    """Service levels: time to first token, time per output token [s]."""
+
+    ttft: Duration | None = None
+    tpot: Duration | None = None
+
+
+class Demand(_Record):
+    """What the deployment must carry: agents that start per second, or turns per second."""
+
+    arrival_rate: Positive | None = None
+    turn_rate: Positive | None = None
+
+
+class CollectiveLoad(_Record):
+    """Share of each side's compute NICs that collectives take, given instead of derived."""
+
+    prefill: Share
+    decode: Share
+
+
+class ParallelKeys(_Record):
+    """Parallelism as written in YAML."""
+
+    ep: Count | None = None
+    tp: Count | None = None
+    dp: Count | None = None
+
+
+class Side(_Record):
+    """Settings of one side."""
+
+    parallel: str | ParallelKeys | None = None
+
+
+class Settings(_Record):
+    """A scenario without its three inputs. ``pool_share``: share of hits that a DRAM pool serves in mode dram-pool.
+
+    ``residency``: share of a turn's prefix that still is on the decode node. ``balance``: largest over mean load of the storage NICs.
+    """
+
+    name: str = ""
+    prefill_nodes: Count | None = None
+    decode_nodes: Count | None = None
+    mode: Mode = "dual-path"
+    staging: Staging = "host"
+    copy: Copy = "cnic"
+    persist: Persist = "decode"
+    policy: Policy = "shortest-queue"
+    prefill: Side = Side()
+    decode: Side = Side()
+    slo: Slo = Slo()
+    demand: Demand = Demand()
+    collective_load: Share | CollectiveLoad | None = None
+    balance: Factor | None = None
+    kv_format: str | None = None
+    residency: Share = 0.0
+    pool_share: Share = 0.5
+    seed: int = 0
+
+
+class Scenario(msgspec.Struct, frozen=True, kw_only=True):
+    """A resolved scenario. ``prefill_parallel`` and ``decode_parallel`` are None where the default applies.
+
+    ``origins``: dotted key -> where its value came from (a file and line, a flag).
+    """
+
+    settings: Settings
+    hardware: Hardware
+    decode_hardware: Hardware
+    model: Model
+    workload: Workload
+    prefill_parallel: Parallel | None = None
+    decode_parallel: Parallel | None = None
+    origins: dict[str, str] = {}
+
+
+INPUTS = ("hardware", "model", "workload")
+PLAIN_MEANS = ("context", "append", "generated", "turns")
+
+
+def scenario_keys() -> list[str]:
+    """The keys of a scenario file."""
+    return ["hardware", "decode_hardware", "model", "workload", *Settings.__struct_fields__]
+
+
+def read_scenario(path: Path) -> Node:
+    """A scenario file as a tree; its keys are checked when it is resolved."""
+    node = read_yaml(path)
+    if not isinstance(node.value, dict):
+        raise InputError(str(path), "is not a scenario: a mapping is needed", "keys: " + ", ".join(scenario_keys()[:6]))
+    return node
+
+
+def set_flags(assignments: Iterable[str]) -> list[tuple[tuple[str, ...], Node]]:
+    """``key.path=value`` texts as key paths and nodes."""
+    result = []
+    for text in assignments:
+        key, equals, value = text.partition("=")
+        parts = tuple(part.strip() for part in key.split("."))
+        if not equals or not all(parts):
+            raise InputError("--set", f'"{text}" is not key.path=value')
+        result.append((parts, flag_node(value, f"--set {key}")))
+    return result
+
+
+def _apply_sets(tree: Node, sets: Iterable[tuple[tuple[str, ...], Node]]) -> tuple[Node, dict[str, list[tuple[tuple[str, ...], Node]]]]:
+    """Scenario keys are laid over the tree; those inside hardware and workload wait until these are read."""
+    inside: dict[str, list[tuple[tuple[str, ...], Node]]] = {"hardware": [], "decode_hardware": [], "workload": []}
+    for path, value in sets:
+        root, rest = path[0], path[1:]
+        if not rest:
+            tree = with_value(tree, path, value)
+        elif root == "hardware":
+            inside["hardware"].append((rest, value))
+            inside["decode_hardware"].append((rest, value))
+        elif root in ("prefill_hardware", "decode_hardware"):
+            inside[root.replace("prefill_", "")].append((rest, value))
+        elif root == "workload":
+            inside["workload"].append((rest, value))
+        elif root == "model":
+            raise InputError(value.place, "a model's facts cannot be set", "copy its config.json, or set kv_format")
+        else:
+            tree = with_value(tree, path, value)
+    return tree, inside
+
+
+def resolve(
+    tree: Node,
+    *,
+    sets: Iterable[tuple[tuple[str, ...], Node]] = (),
+    base: Path | None = None,
+    read_trace: Callable[[Path], Workload] | None = None,
+) -> Scenario:
+    """A tree of scenario keys as a Scenario. ``base``: the folder that paths in the file are relative to.
+
+    ``read_trace`` turns a workload path that is not YAML into a workload. Raises InputError with all problems of the file.
+    """
+    tree, inside = _apply_sets(tree, sets)
+    items = dict(tree.items())
+    problems: list[str] = []
+    for key in [key for key in items if key not in scenario_keys()]:
+        hint = did_you_mean(key, scenario_keys()) or "known: " + ", ".join(scenario_keys())
+        problems.append(problem(f"{items.pop(key).place}: {key}", "unknown key", hint))
+    inputs = {key: items.pop(key, None) for key in (*INPUTS, "decode_hardware")}
+    for key in INPUTS:
+        if inputs[key] is None or inputs[key].value is None:  # type: ignore[union-attr]
+            problems.append(problem(f"{tree.place}: {key}", "missing", f"give it in a scenario file or as --{key}"))
+    if inputs["decode_hardware"] is None:
+        inputs["decode_hardware"] = inputs["hardware"]
+
+    def collect(read: Callable[[], Any]) -> Any:
+        try:
+            return read()
+        except InputError as error:
+            problems.extend(line for line in error.problems if line not in problems)
+            return None
+
+    def hardware(key: str) -> Hardware:
+        node = inputs[key]
+        assert node is not None
+        found = resolve_hardware(node, where=f"{node.place}: {key}", base=_base(node, base))
+        for path, value in inside[key]:
+            found = _set_inside(found, path, value)
+        return decode_hardware(found, key)
+
+    settings = collect(lambda: decode(Node(items, tree.place), Settings))
+    known = {key: node for key, node in inputs.items() if node is not None and node.value is not None}
+    prefill_hardware = collect(lambda: hardware("hardware")) if "hardware" in known else None
+    decode_side = collect(lambda: hardware("decode_hardware")) if "decode_hardware" in known else None
+    model = collect(lambda: _read_model(known["model"], base)) if "model" in known else None
+    workload = collect(lambda: _read_workload(known["workload"], inside["workload"], base, read_trace)) if "workload" in known else None
+    parallels = collect(lambda: tuple(_parallel(side, items, settings) for side in ("prefill", "decode"))) if settings else (None, None)
+    if problems:
+        raise InputError("", problems=problems)
+    origins = {path: leaf.place for path, leaf in leaves(Node({**items, **known}, tree.place))}
+    origins |= {".".join((key, *path)): value.place for key, entries in inside.items() for path, value in entries}
+    return Scenario(
+        settings=settings,
+        hardware=prefill_hardware,
+        decode_hardware=decode_side,
+        model=model,
+        workload=workload,
+        prefill_parallel=parallels[0],
+        decode_parallel=parallels[1],
+        origins=origins,
+    )
+
+
+def _base(node: Node, base: Path | None) -> Path | None:
+    """Paths in flags are relative to where the command runs, paths in a file to that file."""
+    return base if node.origin == "file" else None
+
+
+def _set_inside(tree: Node, path: tuple[str, ...], value: Node) -> Node:
+    """A value set by a flag, with the flag as its source."""
+    sources = dict(tree.items().get("sources", Node({}, tree.place)).items())
+    key = ".".join(path)
+    sources = {name: node for name, node in sources.items() if name != key and not name.startswith(key + ".")}
+    sources[key] = Node(f"given: {value.place}", value.place, origin="flag")
+    return with_value(with_value(tree, path, value), ("sources",), Node(sources, value.place))
+
+
+def _read_model(node: Node, base: Path | None) -> Model:
+    if not isinstance(node.value, str):
+        raise InputError(f"{node.place}: model", "a name or the path of a config.json is needed")
+    return load_model(node.value, where=f"{node.place}: model", base=_base(node, base))
+
+
+def _read_workload(
+    node: Node,
+    sets: list[tuple[tuple[str, ...], Node]],
+    base: Path | None,
+    read_trace: Callable[[Path], Workload] | None,
+) -> Workload:
+    where = f"{node.place}: workload"
+    plain = {path[0]: value for path, value in sets if len(path) == 1 and path[0] in PLAIN_MEANS}
+    rest = [(path, value) for path, value in sets if not (len(path) == 1 and path[0] in PLAIN_MEANS)]
+    if isinstance(node.value, str):
+        path = find("workloads", ".yaml", node.value, where=where, base=_base(node, base))
+        if path.suffix not in (".yaml", ".yml"):
+            if read_trace is None:
+                raise InputError(where, f'"{node.value}" is not a YAML file')
+            if rest:
+                raise InputError(rest[0][1].place, "only " + ", ".join(PLAIN_MEANS) + " of a trace can be set")
+            workload = read_trace(path)
+            return with_plain_means(workload, **_plain(plain)) if plain else workload
+        shipped = "/" not in node.value and not node.value.endswith((".yaml", ".yml"))
+        tree = parse_yaml(read_text(path), path.name if shipped else str(path))
+    else:
+        tree = node
+    if isinstance(tree.value, dict) and "name" not in tree.value:
+        tree = with_value(tree, ("name",), Node(Path(node.value).stem if isinstance(node.value, str) else "custom", node.place))
+    for key_path, value in rest:
+        tree = with_value(tree, key_path, value)
+    workload = decode(tree, Workload, "workload" if tree is node else "")
+    return with_plain_means(workload, **_plain(plain)) if plain else workload
+
+
+class _Plain(msgspec.Struct, frozen=True):
+    context: Positive | None = None
+    append: Positive | None = None
+    generated: Positive | None = None
+    turns: Positive | None = None
+
+
+def _plain(values: dict[str, Node]) -> dict[str, float]:
+    found = decode(Node(dict(values), "--set workload"), _Plain, "workload")
+    return {name: value for name in PLAIN_MEANS if (value := getattr(found, name)) is not None}
+
+
+def _parallel(side: str, items: dict[str, Node], settings: Settings) -> Parallel | None:
+    value = getattr(settings, side).parallel
+    if value is None:
+        return None
+    where = f"{items[side].place}: {side}.parallel"
+    if isinstance(value, ParallelKeys):
+        value = ",".join(f"{name}={getattr(value, name)}" for name in value.__struct_fields__ if getattr(value, name) is not None)
+    return parse_parallel(value, where=where)
