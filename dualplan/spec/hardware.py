@@ -6,6 +6,7 @@ Rates are nominal line rates per direction in bytes per second; what is reachabl
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -198,7 +199,7 @@ def source_of(hardware: Hardware, key: str) -> str | None:
     """The source of a value: of its key path, or of the closest section above it; None where none is given."""
     while key:
         if key in hardware.sources:
-            return hardware.sources[key]
+            return hardware.sources[key] or None
         key = key.rpartition(".")[0]
     return None
 
@@ -246,12 +247,21 @@ def resolve(node: Node, *, where: str, base: Path | None = None, seen: tuple[str
         raise InputError(f"{parent.place}: extends", "a name or a path is needed")
     below = resolve(parent, where=f"{parent.place}: extends", base=base, seen=seen)
     own = Node(child, node.place, origin=node.origin)
-    replaced = {path for path, _ in leaves(own) if path.split(".")[0] not in _META}
+    replaced = {re.sub(r"\[\d+\]", "", path) for path, _ in leaves(own) if path.split(".")[0] not in _META}
     sources = below.items().get("sources")
-    if sources is not None:
+    if sources is not None and replaced:
+        brought = child["sources"].items() if "sources" in child else {}
         kept = {key: value for key, value in sources.items().items() if key not in replaced}
-        below = Node({**below.items(), "sources": Node(kept, sources.place)}, below.place)
+        # an empty text hides the source of the section above, which is the parent's too
+        hidden = {key: Node("", sources.place) for key in replaced if not any(part in brought for part in _with_sections(key))}
+        below = Node({**below.items(), "sources": Node(kept | hidden, sources.place)}, below.place)
     return merged(below, own)
+
+
+def _with_sections(key: str) -> list[str]:
+    """A key path and the sections it lies in, innermost first."""
+    parts = key.split(".")
+    return [".".join(parts[:end]) for end in range(len(parts), 0, -1)]
 
 
 def decode_hardware(node: Node, path: str = "") -> Hardware:
