@@ -1,9 +1,12 @@
 """Text with a unit to a float in SI base units, and back.
 
-Rules: a bit is ``b`` and a byte ``B``; ``k`` is 1000 and ``Ki`` 1024; ``K`` is refused, because nobody can tell which of the two
-is meant. Only 0 may be written without a unit. Rates end in ``/s``; ``bps`` and its relatives are refused with the right spelling.
+Rules: a bit is ``b`` and a byte ``B``; ``k`` is 1000 and ``Ki`` 1024; ``K`` is refused, because nobody can tell
+which of the two
+is meant. Only 0 may be written without a unit. Rates end in ``/s``; ``bps`` and its relatives are refused with the
+right spelling.
 
-Dimensions are named by their base unit: ``B``, ``B/s``, ``s``, ``FLOP/s``, ``W``, ``USD``, ``USD/h``, ``1`` (ratios, where ``%`` is known)
+Dimensions are named by their base unit: ``B``, ``B/s``, ``s``, ``FLOP/s``, ``W``, ``USD``, ``USD/h``, ``1`` (ratios,
+where ``%`` is known)
 """
 
 from __future__ import annotations
@@ -30,7 +33,16 @@ def _unit_table() -> dict[str, tuple[str, float]]:
         table[prefix + "W"] = ("W", factor)
         table[prefix + "USD"] = ("USD", factor)
     table |= {"USD/h": ("USD/h", 1.0), "USD/hour": ("USD/h", 1.0)}
-    for name, seconds in {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}.items():
+    for name, seconds in {
+        "ns": 1e-9,
+        "us": 1e-6,
+        "µs": 1e-6,
+        "ms": 1e-3,
+        "s": 1.0,
+        "min": 60.0,
+        "h": 3600.0,
+        "d": 86400.0,
+    }.items():
         table[name] = ("s", seconds)
     return table
 
@@ -71,7 +83,9 @@ def parse(text: str, dimension: str, where: str = "") -> float:
         raise InputError(where, f'"{text}" has an unknown unit "{unit}"', _unit_hint(unit, dimension))
     found, factor = UNITS[unit]
     if found != dimension:
-        raise InputError(where, f'"{text}" is {_KIND[found][0]}, {kind} is needed', _near_miss(match[1], unit, dimension))
+        raise InputError(
+            where, f'"{text}" is {_KIND[found][0]}, {kind} is needed', _near_miss(match[1], unit, dimension)
+        )
     value = number * factor
     if not math.isfinite(value) or (value == 0) != (number == 0):
         raise InputError(where, f'"{text}" is out of the range of numbers')
@@ -80,7 +94,8 @@ def parse(text: str, dimension: str, where: str = "") -> float:
 
 def _unit_hint(unit: str, dimension: str) -> str:
     if unit.startswith("K"):
-        return f'"K" could be 1000 or 1024: write k{unit[1:].removeprefix("i")} (1000) or Ki{unit[1:].removeprefix("i")} (1024)'
+        rest = unit[1:].removeprefix("i")
+        return f'"K" could be 1000 or 1024: write k{rest} (1000) or Ki{rest} (1024)'
     bits = re.fullmatch(r"([kMGTP]?)(bps|bit/s|bits/s|bit|bits|Bps)", unit)
     if bits:
         letter = "B" if bits[2] == "Bps" else "b"
@@ -88,7 +103,9 @@ def _unit_hint(unit: str, dimension: str) -> str:
     from dualplan.errors import did_you_mean
 
     known = [name for name, (dim, _) in UNITS.items() if dim == dimension]
-    same_letters = [name for name in known if name.lower() == unit.lower() or name.lower() == unit.lower().replace(" ", "")]
+    same_letters = [
+        name for name in known if name.lower() == unit.lower() or name.lower() == unit.lower().replace(" ", "")
+    ]
     if same_letters:
         return "did you mean " + " or ".join(same_letters) + "?"
     return did_you_mean(unit, known) or f"write for example {_KIND[dimension][1]}"
@@ -97,14 +114,18 @@ def _unit_hint(unit: str, dimension: str) -> str:
 def _near_miss(number: str, unit: str, dimension: str) -> str:
     if dimension == "B/s" and UNITS[unit][0] == "B":
         bits = unit.replace("B", "b")
-        return f"did you mean {number}{bits}/s or {number}{unit}/s?" if unit != bits else f"did you mean {number}{unit}/s?"
+        return (
+            f"did you mean {number}{bits}/s or {number}{unit}/s?" if unit != bits else f"did you mean {number}{unit}/s?"
+        )
     if dimension == "B" and UNITS[unit][0] == "B/s":
         return f"did you mean {number}{unit.removesuffix('/s')}?"
     return f"write for example {_KIND[dimension][1]}"
 
 
 def show(value: float | None, dimension: str, digits: int = 3) -> str:
-    """A quantity for people: ``show(5e10, "B/s")`` is ``50.0 GB/s``. Decimal prefixes; ``-`` where there is no value."""
+    """A quantity for people: ``show(5e10, "B/s")`` is ``50.0 GB/s``. Decimal prefixes; ``-`` where there is no
+    value.
+    """
     if value is None or math.isnan(value):
         return "-"
     if math.isinf(value):

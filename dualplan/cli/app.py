@@ -33,7 +33,9 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def main_options(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
     color: Annotated[str, typer.Option("--color", metavar="auto|always|never", help="Colour of the output.")] = "auto",
 ) -> None:
@@ -52,7 +54,9 @@ def main() -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command and return its exit code: 0, 1 unexpected, 2 usage, 3 input, 4 infeasible, 5 no convergence, 130 interrupted."""
+    """Run one command and return its exit code: 0, 1 unexpected, 2 usage, 3 input, 4 infeasible, 5 no convergence,
+    130 interrupted.
+    """
     try:
         code = _invoke(arguments)
         sys.stdout.flush()

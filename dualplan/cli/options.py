@@ -28,7 +28,9 @@ class Format(StrEnum):
 
 FormatOption = Annotated[Format, typer.Option("-f", "--format", help="Output format.", show_default=True)]
 JsonOption = Annotated[bool, typer.Option("--json", help="Short for --format json.")]
-OutputOption = Annotated[Path | None, typer.Option("-o", "--output", help="Write to this file instead of standard output.")]
+OutputOption = Annotated[
+    Path | None, typer.Option("-o", "--output", help="Write to this file instead of standard output.")
+]
 
 
 def emit(output: Output, fmt: Format = Format.table, as_json: bool = False, file: Path | None = None) -> None:
@@ -56,7 +58,9 @@ def emit(output: Output, fmt: Format = Format.table, as_json: bool = False, file
 
 
 def console(file: object | None = None) -> Console:
-    """A rich console for standard output (or ``file``), obeying --color, NO_COLOR, FORCE_COLOR, TERM=dumb and the terminal's width."""
+    """A rich console for standard output (or ``file``), obeying --color, NO_COLOR, FORCE_COLOR, TERM=dumb and the
+    terminal's width.
+    """
     from rich.console import Console
 
     color = os.environ.get("DUALPLAN_COLOR", "auto")

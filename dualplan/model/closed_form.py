@@ -1,14 +1,19 @@
 """P/D ratios at which no link binds before the storage NICs do, in closed form.
 
-Let every storage NIC deliver at its capacity: S_p on each prefill node and S_d on each decode node. A prefill node then carries the
-traffic of S_p bytes of prefill-read hits and of S_d/ρ bytes of decode-read hits, a decode node that of ρ·S_p and of S_d. With ``a_p``
-and ``a_d`` the bytes that a byte of hit puts on a resource under either read path (from the step table), and C its capacity:
+Let every storage NIC deliver at its capacity: S_p on each prefill node and S_d on each decode node. A prefill node
+then carries the
+traffic of S_p bytes of prefill-read hits and of S_d/ρ bytes of decode-read hits, a decode node that of ρ·S_p and of
+S_d. With ``a_p``
+and ``a_d`` the bytes that a byte of hit puts on a resource under either read path (from the step table), and C its
+capacity:
 
     a prefill resource holds iff  S_p·a_p + S_d·a_d/ρ <= C,  so  ρ >= S_d·a_d / (C - S_p·a_p)
     a decode resource holds iff   ρ·S_p·a_p + S_d·a_d <= C,  so  ρ <= (C - S_d·a_d) / (S_p·a_p)
 
-With one compute NIC of rate B for each of g GPUs, S = s·B, and hit bytes only, these are the published bounds (DualPath, section 4):
-ρ >= s/(g-s), ρ <= (g-2s)/s, ρ <= (g-s)/(2s), ρ <= (M/(sB) - 3)/2, and 2s/g <= 1, which the paper states as s <= g although it needs s <= g/2.
+With one compute NIC of rate B for each of g GPUs, S = s·B, and hit bytes only, these are the published bounds
+(DualPath, section 4):
+ρ >= s/(g-s), ρ <= (g-2s)/s, ρ <= (g-s)/(2s), ρ <= (M/(sB) - 3)/2, and 2s/g <= 1, which the paper states as s <= g
+although it needs s <= g/2.
 
 The functions are plain arithmetic: floats, arrays, Fractions and symbols.
 """
@@ -21,12 +26,16 @@ from typing import Any, Literal
 import msgspec
 
 
-def prefill_side_load(pd_ratio: Any, prefill_storage: Any, decode_storage: Any, prefill_share: Any, decode_share: Any) -> Any:
+def prefill_side_load(
+    pd_ratio: Any, prefill_storage: Any, decode_storage: Any, prefill_share: Any, decode_share: Any
+) -> Any:
     """Load of a prefill node's resource with all storage NICs busy [B/s]: S_p·a_p + S_d·a_d/ρ."""
     return prefill_storage * prefill_share + decode_storage * decode_share / pd_ratio
 
 
-def decode_side_load(pd_ratio: Any, prefill_storage: Any, decode_storage: Any, prefill_share: Any, decode_share: Any) -> Any:
+def decode_side_load(
+    pd_ratio: Any, prefill_storage: Any, decode_storage: Any, prefill_share: Any, decode_share: Any
+) -> Any:
     """Load of a decode node's resource with all storage NICs busy [B/s]: ρ·S_p·a_p + S_d·a_d."""
     return pd_ratio * prefill_storage * prefill_share + decode_storage * decode_share
 
@@ -64,7 +73,8 @@ class Constraint(msgspec.Struct, frozen=True):
 class Range(msgspec.Struct, frozen=True):
     """An interval of P/D. A bound that nothing sets is None.
 
-    An empty one has no bounds and names what excludes it: constraints that hold for no P/D at all, else the two that exclude
+    An empty one has no bounds and names what excludes it: constraints that hold for no P/D at all, else the two that
+    exclude
     each other.
     """
 
@@ -76,7 +86,11 @@ class Range(msgspec.Struct, frozen=True):
 
     def contains(self, pd_ratio: Any) -> bool:
         """Whether a ratio lies inside, ends included."""
-        return not self.empty_because and (self.lower is None or self.lower <= pd_ratio) and (self.upper is None or pd_ratio <= self.upper)
+        return (
+            not self.empty_because
+            and (self.lower is None or self.lower <= pd_ratio)
+            and (self.upper is None or pd_ratio <= self.upper)
+        )
 
 
 def feasible_range(constraints: Iterable[Constraint], prefill_storage: Any, decode_storage: Any) -> Range:

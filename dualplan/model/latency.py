@@ -1,6 +1,7 @@
 """Times of one turn on otherwise idle hardware, and what decode batches make of them. Roofline with named efficiencies.
 
-Times in seconds, sizes in bytes, rates in bytes or FLOPs per second. An *engine* is the group of GPUs that serves one sequence
+Times in seconds, sizes in bytes, rates in bytes or FLOPs per second. An *engine* is the group of GPUs that serves
+one sequence
 (one GPU under data-parallel attention, ``tp`` GPUs under tensor parallelism). Functions are plain arithmetic.
 """
 
@@ -25,12 +26,18 @@ def prefill_gpu_seconds(gemm_flops: Any, attention_flops: Any, gemm_rate: Any, a
 
 
 def decode_base(weight_bytes: Any, hbm_rate: Any, layers: Any, layer_time: Any) -> Any:
-    """Time of a decode step that does not depend on the batch [s]: weights of the GPU from HBM, and a fixed time a layer."""
+    """Time of a decode step that does not depend on the batch [s]: weights of the GPU from HBM, and a fixed time a
+    layer.
+    """
     return weight_bytes / hbm_rate + layers * layer_time
 
 
-def decode_slope(kv_bytes: Any, hbm_rate: Any, flops: Any, flop_rate: Any, collective_bytes: Any, cnic_rate: Any) -> Any:
-    """Time that one more sequence adds to a decode step of its engine [s]: its KV from HBM, its FLOPs, its collectives."""
+def decode_slope(
+    kv_bytes: Any, hbm_rate: Any, flops: Any, flop_rate: Any, collective_bytes: Any, cnic_rate: Any
+) -> Any:
+    """Time that one more sequence adds to a decode step of its engine [s]: its KV from HBM, its FLOPs, its
+    collectives.
+    """
     return kv_bytes / hbm_rate + flops / flop_rate + collective_bytes / cnic_rate
 
 
@@ -55,3 +62,19 @@ def batch_at_turn_rate(base: Any, slope: Any, turns_per_s: Any, generated: Any) 
     Valid below the asymptote 1 / (generated * slope).
     """
     return turns_per_s * generated * base / (1 - turns_per_s * generated * slope)
+
+
+def decoding_batch(base: Any, slope: Any, slots: Any, generated: Any, held_before: Any) -> Any:
+    """Sequences that decode when ``slots`` hold one each, and a sequence takes its slot ``held_before`` seconds
+    before it decodes.
+
+    Little's law for both stages, ``slots = x·(generated·TPOT(b) + held_before)`` with ``b = x·generated·TPOT(b)``,
+    is a quadratic in b;
+    this is its positive root. Without early holding, b = slots.
+    """
+    linear = generated * base + held_before - slots * generated * slope
+    constant = slots * generated * base
+    if slope == 0:
+        return constant / linear
+    quadratic = generated * slope
+    return (-linear + (linear * linear + 4 * quadratic * constant) ** 0.5) / (2 * quadratic)

@@ -1,11 +1,13 @@
 """The steady rate: the most turns per second over both read paths under every resource.
 
-With X turns/s of which a share φ reads on the decode side, resource r is busy for ``X·((1-φ)·p_r + φ·d_r)`` seconds a second, where
+With X turns/s of which a share φ reads on the decode side, resource r is busy for ``X·((1-φ)·p_r + φ·d_r)`` seconds
+a second, where
 ``p_r`` and ``d_r`` are the seconds that one turn of either path takes of it (its units over the capacity). So
 
     maximise X  subject to  X·((1-φ)·p_r + φ·d_r) <= 1 for all r,  0 <= φ <= 1,
 
-a two-variable linear programme in X_p = (1-φ)X and X_d = φX. Since 1/X is the largest of lines in φ, it is solved by walking down
+a two-variable linear programme in X_p = (1-φ)X and X_d = φX. Since 1/X is the largest of lines in φ, it is solved by
+walking down
 that convex, piecewise linear envelope: exact on Fractions, and finite because every step takes a new line.
 """
 
@@ -30,7 +32,9 @@ class Use(msgspec.Struct, frozen=True):
 
 
 class Rate(msgspec.Struct, frozen=True):
-    """The optimum: turns/s (None if nothing limits), share of turns read on the decode side, index of the binding resource."""
+    """The optimum: turns/s (None if nothing limits), share of turns read on the decode side, index of the binding
+    resource.
+    """
 
     turns_per_s: Any
     decode_share: Any
@@ -40,7 +44,8 @@ class Rate(msgspec.Struct, frozen=True):
 def best_split(uses: Sequence[Use], *, both_paths: bool, balance: Sequence[int] = ()) -> Rate:
     """The highest rate and the split that reaches it.
 
-    ``balance``: indices of the storage NICs. Where several splits reach the same rate, their largest use is made smallest.
+    ``balance``: indices of the storage NICs. Where several splits reach the same rate, their largest use is made
+    smallest.
     """
     if not both_paths:
         slowest = _highest(uses, 0)
@@ -59,7 +64,9 @@ def best_split(uses: Sequence[Use], *, both_paths: bool, balance: Sequence[int] 
 
 
 def _highest(uses: Sequence[Use], share: Any, near: int | None = None) -> int | None:
-    """Index of the most used resource; of equals the first. ``near``: keep this one if it is as high but for rounding."""
+    """Index of the most used resource; of equals the first. ``near``: keep this one if it is as high but for
+    rounding.
+    """
     if not uses:
         return None
     values = [use.at(share) for use in uses]

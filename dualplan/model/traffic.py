@@ -1,10 +1,13 @@
 """The step table: what one turn moves, from where to where, and which resources each movement charges.
 
-Every mode and option is a list of rows (``Step``). Link loads, the closed form, the flow problem and the diagrams are derived from
-these rows; a new mode is new rows. Steps carry the numbers of DualPath (arXiv 2602.21548), figures 4a and 4b; ``r1``-``r3`` are the
+Every mode and option is a list of rows (``Step``). Link loads, the closed form, the flow problem and the diagrams
+are derived from
+these rows; a new mode is new rows. Steps carry the numbers of DualPath (arXiv 2602.21548), figures 4a and 4b;
+``r1``-``r3`` are the
 return of the miss bytes, which figure 4b does not label.
 
-Bytes of a row are a sum of the quantities in ``Bytes``. Places are ``storage`` and, on each side, ``host``, ``cnic`` and ``gpu``.
+Bytes of a row are a sum of the quantities in ``Bytes``. Places are ``storage`` and, on each side, ``host``, ``cnic``
+and ``gpu``.
 A compute NIC *reads* when it fetches from host or GPU memory over PCIe, and *writes* when it stores there.
 """
 
@@ -25,10 +28,14 @@ SIDES: tuple[Path, Path] = ("prefill", "decode")
 class Bytes(msgspec.Struct, frozen=True, kw_only=True):
     """KV-cache and collective bytes of one turn [B]; numbers, arrays, Fractions or symbols.
 
-    ``hit``: the reused prefix. ``read``: the part of it that storage delivers. ``pooled``: the part that a DRAM pool delivers.
-    ``loaded``: the part that must reach the decode GPU (all but what still resides there). ``miss``: KV that prefill computes (the
-    append and the recomputed tail). ``append``: the part of it that is new to storage. ``generated``: KV of the generated tokens.
-    ``prefill_collective`` and ``decode_collective``: bytes that a turn's collectives send, and receive, on the compute NICs.
+    ``hit``: the reused prefix. ``read``: the part of it that storage delivers. ``pooled``: the part that a DRAM pool
+    delivers.
+    ``loaded``: the part that must reach the decode GPU (all but what still resides there). ``miss``: KV that prefill
+    computes (the
+    append and the recomputed tail). ``append``: the part of it that is new to storage. ``generated``: KV of the
+    generated tokens.
+    ``prefill_collective`` and ``decode_collective``: bytes that a turn's collectives send, and receive, on the
+    compute NICs.
     """
 
     hit: Any
@@ -75,7 +82,8 @@ _CHARGES: dict[tuple[str, str], tuple[str, ...]] = {
 def charges(step: Step, *, shares_cnic: tuple[bool, bool] = (False, False)) -> tuple[str, ...]:
     """Resources that a movement charges with its bytes, once for each time a name appears.
 
-    ``shares_cnic``: whether storage traffic of the prefill and of the decode side runs over the compute NICs, as on AWS: such a
+    ``shares_cnic``: whether storage traffic of the prefill and of the decode side runs over the compute NICs, as on
+    AWS: such a
     read also arrives on their wire and is written by them, such a write is read by them and leaves on their wire.
     """
     (source_side, source), (target_side, target) = _place(step.source), _place(step.target)
@@ -198,8 +206,12 @@ _COLLECTIVES = _rows("""
 """)
 
 
-def steps(mode: Mode, *, staging: Staging = "host", copy: Copy = "cnic", persist: Persist = "decode") -> dict[Path, tuple[Step, ...]]:
-    """The rows of a turn by the side that reads it; modes that read on the prefill side only have no ``decode`` entry."""
+def steps(
+    mode: Mode, *, staging: Staging = "host", copy: Copy = "cnic", persist: Persist = "decode"
+) -> dict[Path, tuple[Step, ...]]:
+    """The rows of a turn by the side that reads it; modes that read on the prefill side only have no ``decode``
+    entry.
+    """
     if mode == "oracle":
         return {"prefill": _COLLECTIVES}
     miss = _PERSIST_MISS_PREFILL if persist == "prefill" else _PERSIST_MISS_DECODE
@@ -221,7 +233,14 @@ def _by_engine(rows: tuple[Step, ...]) -> tuple[Step, ...]:
     for step in rows:
         before = result[-1] if result else None
         (side, kind), (end_side, end) = _place(step.source), _place(step.target)
-        if before and before.target == step.source and kind == "cnic" and side == end_side and end != "cnic" and before.bytes == step.bytes:
+        if (
+            before
+            and before.target == step.source
+            and kind == "cnic"
+            and side == end_side
+            and end != "cnic"
+            and before.bytes == step.bytes
+        ):
             start_side, start = _place(before.source)
             if start_side == side and {start, end} == {"host", "gpu"}:
                 result[-1] = Step(f"{before.label},{step.label}", before.source, step.target, step.bytes)
@@ -275,7 +294,9 @@ def loads(rows: Iterable[Step], amounts: Bytes, *, shares_cnic: tuple[bool, bool
 def path_loads(
     table: Mapping[Path, tuple[Step, ...]], amounts: Bytes, *, shares_cnic: tuple[bool, bool] = (False, False)
 ) -> dict[str, tuple[Any, Any]]:
-    """Bytes on each resource of a turn read on the prefill side and of one read on the decode side: {name: (prefill, decode)} [B]."""
+    """Bytes on each resource of a turn read on the prefill side and of one read on the decode side: {name: (prefill,
+    decode)} [B].
+    """
     by_path = [loads(table.get(path, ()), amounts, shares_cnic=shares_cnic) for path in SIDES]
     names = dict.fromkeys(name for part in by_path for name in part)
     return {name: (by_path[0].get(name, 0), by_path[1].get(name, 0)) for name in names}

@@ -21,7 +21,8 @@ Format = Literal["table", "json", "jsonl", "csv", "md"]
 class Output(msgspec.Struct, frozen=True, kw_only=True):
     """One result.
 
-    ``data``: the JSON document, ``schema`` first. ``rows``: the records of csv, jsonl and md; nested keys become dotted columns.
+    ``data``: the JSON document, ``schema`` first. ``rows``: the records of csv, jsonl and md; nested keys become
+    dotted columns.
     ``text``: prints the human view on a rich console. ``markdown``: a document of its own where rows are not enough.
     """
 
@@ -82,7 +83,9 @@ def _cell(value: Any) -> str:
 
 
 def csv_text(rows: Sequence[dict[str, Any]]) -> str:
-    """RFC 4180 text with one header line. Text cells that a spreadsheet would run as a formula get a leading apostrophe."""
+    """RFC 4180 text with one header line. Text cells that a spreadsheet would run as a formula get a leading
+    apostrophe.
+    """
     import csv
     import io
 
@@ -95,7 +98,9 @@ def csv_text(rows: Sequence[dict[str, Any]]) -> str:
         for column in columns:
             value = row.get(column)
             text = _cell(value)
-            cells.append("'" + text if isinstance(value, str) and text[:1] in ("=", "+", "-", "@", "\t", "\r") else text)
+            cells.append(
+                "'" + text if isinstance(value, str) and text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
+            )
         writer.writerow(cells)
     return buffer.getvalue()
 

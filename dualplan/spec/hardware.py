@@ -83,7 +83,8 @@ class Snic(_Record):
 class Dram(_Record):
     """Host memory of a node. ``bandwidth``: reads and writes together. ``kv_buffer``: part set aside for KV in flight.
 
-    ``buffer_sockets``: sockets whose memory holds the KV buffers; with fewer than ``sockets`` only that part of the bandwidth counts.
+    ``buffer_sockets``: sockets whose memory holds the KV buffers; with fewer than ``sockets`` only that part of the
+    bandwidth counts.
     """
 
     bandwidth: Bandwidth | None = None
@@ -94,7 +95,9 @@ class Dram(_Record):
 
 
 class Uplink(_Record):
-    """A PCIe link that several devices share on their way to the host; ``count`` such links in a node, ``rate`` per direction."""
+    """A PCIe link that several devices share on their way to the host; ``count`` such links in a node, ``rate`` per
+    direction.
+    """
 
     rate: Bandwidth
     count: Count = 1
@@ -104,7 +107,8 @@ class Uplink(_Record):
 
 
 class Pcie(_Record):
-    """PCIe of a node. ``rate`` is of one device's slot and direction. ``numa_link``: the link between the sockets, per direction.
+    """PCIe of a node. ``rate`` is of one device's slot and direction. ``numa_link``: the link between the sockets,
+    per direction.
 
     ``gpu_nic_same_switch``: whether each GPU reaches its compute NIC without passing the host (the paper assumes it).
     """
@@ -134,7 +138,9 @@ class Storage(_Record):
 
 
 class CopyCost(_Record):
-    """Submission of one host-GPU copy: by RDMA write through the compute NIC, or by the CUDA copy engine, and parallel queues of a GPU."""
+    """Submission of one host-GPU copy: by RDMA write through the compute NIC, or by the CUDA copy engine, and
+    parallel queues of a GPU.
+    """
 
     cnic: Duration
     engine: Duration
@@ -145,7 +151,8 @@ class Efficiencies(_Record):
     """Reachable share of a peak, and fixed costs. See dualplan.model.compute for how they enter.
 
     ``prefill`` and ``attention``: of the peak FLOPS in prefill. ``hbm``: of the HBM bandwidth while decoding.
-    ``decode_layer_time``: launch and synchronisation of one layer of one decode step. ``memory``: share of HBM that the engine may use.
+    ``decode_layer_time``: launch and synchronisation of one layer of one decode step. ``memory``: share of HBM that
+    the engine may use.
     ``reserve``: HBM for activations, graphs and communication.
     """
 
@@ -185,11 +192,17 @@ class Hardware(_Record, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.dram.buffer_sockets is not None and self.dram.buffer_sockets > self.dram.sockets:
-            raise InputError("dram.buffer_sockets", f"{self.dram.buffer_sockets} is more than the {self.dram.sockets} sockets of the node")
+            raise InputError(
+                "dram.buffer_sockets",
+                f"{self.dram.buffer_sockets} is more than the {self.dram.sockets} sockets of the node",
+            )
         for index, uplink in enumerate(self.pcie.uplinks):
             for name, have in (("gpus", self.gpu.count), ("cnics", self.cnic.count), ("snics", self.snic.count)):
                 if getattr(uplink, name) * uplink.count > have:
-                    raise InputError(f"pcie.uplinks[{index}].{name}", f"{uplink.count} x {getattr(uplink, name)} is more than the {have} there are")
+                    raise InputError(
+                        f"pcie.uplinks[{index}].{name}",
+                        f"{uplink.count} x {getattr(uplink, name)} is more than the {have} there are",
+                    )
 
 
 _META = ("name", "title", "notes", "sources", "extends")
@@ -253,7 +266,9 @@ def resolve(node: Node, *, where: str, base: Path | None = None, seen: tuple[str
         brought = child["sources"].items() if "sources" in child else {}
         kept = {key: value for key, value in sources.items().items() if key not in replaced}
         # an empty text hides the source of the section above, which is the parent's too
-        hidden = {key: Node("", sources.place) for key in replaced if not any(part in brought for part in _with_sections(key))}
+        hidden = {
+            key: Node("", sources.place) for key in replaced if not any(part in brought for part in _with_sections(key))
+        }
         below = Node({**below.items(), "sources": Node(kept | hidden, sources.place)}, below.place)
     return merged(below, own)
 

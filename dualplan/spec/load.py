@@ -1,7 +1,9 @@
 """Files to typed records: the only place of the core that opens files.
 
-YAML text becomes a tree of ``Node`` with a place for every value; flags are laid over that tree; ``decode`` turns it into frozen
-records and reports every problem it finds at once, each with its file and line. YAML's own guesses about types are not used: the
+YAML text becomes a tree of ``Node`` with a place for every value; flags are laid over that tree; ``decode`` turns it
+into frozen
+records and reports every problem it finds at once, each with its file and line. YAML's own guesses about types are
+not used: the
 record says what a value must be, so ``no``, ``1e9`` and ``08`` mean the same for every key.
 """
 
@@ -40,6 +42,7 @@ Power = Annotated[float, _quantity("W", "700W", gt=0)]
 Money = Annotated[float, _quantity("USD", "199000USD", ge=0)]
 HourlyPrice = Annotated[float, _quantity("USD/h", "55.04USD/h", ge=0)]
 Share = Annotated[float, Meta(extra={"dimension": "1", "ge": 0, "le": 1}, ge=0, le=1)]
+BelowOne = Annotated[float, Meta(extra={"dimension": "1", "ge": 0, "lt": 1}, ge=0, lt=1)]
 Efficiency = Annotated[float, Meta(extra={"dimension": "1", "gt": 0, "le": 1}, gt=0, le=1)]
 Factor = Annotated[float, Meta(extra={"dimension": "1", "ge": 1}, ge=1)]
 Positive = Annotated[float, Meta(extra={"gt": 0}, gt=0)]
@@ -68,7 +71,9 @@ class Node(msgspec.Struct, frozen=True):
 
 
 def shipped_dir(kind: str) -> Path:
-    """Folder of shipped files (``hardware_profiles``, ``workloads``, ``workloads/models``): in an installed wheel or in a checkout."""
+    """Folder of shipped files (``hardware_profiles``, ``workloads``, ``workloads/models``): in an installed wheel or
+    in a checkout.
+    """
     package = Path(__file__).resolve().parents[1]
     inside = package / "shipped" / kind
     return inside if inside.is_dir() else package.parent / kind
@@ -83,7 +88,8 @@ def shipped_names(kind: str, suffix: str) -> list[str]:
 def find(kind: str, suffix: str, name: str, *, where: str, base: Path | None = None) -> Path:
     """Path of a shipped name, or of a file given as a path (relative to ``base``).
 
-    A word without a slash or the suffix is looked up among the shipped files first. Raises InputError with the closest name.
+    A word without a slash or the suffix is looked up among the shipped files first. Raises InputError with the
+    closest name.
     """
     if not name or "\0" in name:
         raise InputError(where, "an empty name" if not name else "a name with a NUL character")
@@ -99,7 +105,11 @@ def find(kind: str, suffix: str, name: str, *, where: str, base: Path | None = N
     if looks_like_path:
         raise InputError(where, f'no such file "{name}"')
     known = shipped_names(kind, suffix)
-    raise InputError(where, f'"{name}" is neither a shipped name nor a file', did_you_mean(name, known) or "known: " + ", ".join(known))
+    raise InputError(
+        where,
+        f'"{name}" is neither a shipped name nor a file',
+        did_you_mean(name, known) or "known: " + ", ".join(known),
+    )
 
 
 def _exists(path: Path) -> bool:
@@ -122,7 +132,9 @@ def read_text(path: Path, *, limit: int = MAX_YAML_BYTES, where: str = "") -> st
     except OSError as error:
         raise InputError(where, f"cannot be read: {error.strerror or error}") from None
     if len(raw) > limit:
-        raise InputError(where, f"is larger than {limit // 1_000_000 or limit} {'MB' if limit >= 1_000_000 else 'bytes'}")
+        raise InputError(
+            where, f"is larger than {limit // 1_000_000 or limit} {'MB' if limit >= 1_000_000 else 'bytes'}"
+        )
     if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise InputError(where, "is UTF-16 text, UTF-8 is needed", "iconv -f UTF-16 -t UTF-8")
     if b"\0" in raw:
@@ -180,7 +192,9 @@ def _from_yaml(node: Any, name: str, depth: int, budget: list[int], problems: li
         elif key == "<<":
             problems.append(problem(key_place, "merge keys are not supported", "use extends: NAME"))
         elif key in children:
-            problems.append(problem(key_place, f"{key}: duplicate key", f"first at line {children[key].place.rpartition(':')[2]}"))
+            problems.append(
+                problem(key_place, f"{key}: duplicate key", f"first at line {children[key].place.rpartition(':')[2]}")
+            )
         else:
             children[key] = _from_yaml(child, name, depth + 1, budget, problems)
     return Node(children, place)
@@ -284,7 +298,13 @@ def _decode(node: Node, kind: Any, path: str, problems: list[str]) -> Any:
         return {key: _decode(child, inner, f"{path}.{key}", problems) for key, child in node.value.items()}
     if origin in (tuple, list):
         if not isinstance(node.value, list):
-            problems.append(problem(where, f"{_form(node)}, a list is needed", f"write [{node.value}]" if isinstance(node.value, str) else ""))
+            problems.append(
+                problem(
+                    where,
+                    f"{_form(node)}, a list is needed",
+                    f"write [{node.value}]" if isinstance(node.value, str) else "",
+                )
+            )
             return None
         inner = typing.get_args(kind)[0]
         return tuple(_decode(child, inner, f"{path}[{index}]", problems) for index, child in enumerate(node.value))
@@ -309,7 +329,9 @@ def _decode_union(node: Node, options: tuple[Any, ...], path: str, problems: lis
 def _decode_struct(node: Node, kind: Any, path: str, problems: list[str]) -> Any:
     where = f"{node.place}: {path}" if path else node.place
     if not isinstance(node.value, dict):
-        problems.append(problem(where, f"{_form(node)}, a mapping is needed", "keys: " + ", ".join(kind.__struct_fields__[:8])))
+        problems.append(
+            problem(where, f"{_form(node)}, a mapping is needed", "keys: " + ", ".join(kind.__struct_fields__[:8]))
+        )
         return None
     hints = _hints(kind)
     names = dict(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True))
@@ -318,7 +340,11 @@ def _decode_struct(node: Node, kind: Any, path: str, problems: list[str]) -> Any
     for key, child in node.value.items():
         inner = f"{path}.{key}" if path else key
         if key not in names:
-            problems.append(problem(f"{child.place}: {inner}", "unknown key", did_you_mean(key, names) or "known: " + ", ".join(names)))
+            problems.append(
+                problem(
+                    f"{child.place}: {inner}", "unknown key", did_you_mean(key, names) or "known: " + ", ".join(names)
+                )
+            )
             continue
         values[names[key]] = _decode(child, hints[names[key]], inner, problems)
     for field in msgspec.structs.fields(kind):
@@ -350,7 +376,9 @@ def _scalar(node: Node, kind: Any, extra: Mapping[str, Any], where: str) -> Any:
     if typing.get_origin(kind) is Literal:
         known = typing.get_args(kind)
         if text not in known:
-            raise InputError(where, f'"{text[:60]}" is not known', did_you_mean(text, known) or "one of " + ", ".join(known))
+            raise InputError(
+                where, f'"{text[:60]}" is not known', did_you_mean(text, known) or "one of " + ", ".join(known)
+            )
         return text
     if kind is bool:
         if text in ("true", "false") and not node.quoted:
@@ -375,7 +403,11 @@ def _number(text: str, kind: Any, quoted: bool, where: str) -> float:
     digits = clean.lstrip("+-")
     if not quoted and digits[:1].isdigit() and "e" in digits.lower() and "." not in digits and _is_float(clean):
         # PyYAML reads 1e9 as text, other readers as a number: say how to write it so that all agree
-        raise InputError(where, f'"{text}" is text in YAML 1.1', f"write {float(clean):g}".replace("e+", ".0e+") if float(clean) >= 1e16 else f"write {float(clean):.0f}")
+        raise InputError(
+            where,
+            f'"{text}" is text in YAML 1.1',
+            f"write {float(clean):g}".replace("e+", ".0e+") if float(clean) >= 1e16 else f"write {float(clean):.0f}",
+        )
     if not clean.isascii() or "_" in clean or not _is_float(clean):
         raise InputError(where, f'"{text[:60]}" is not {_wanted(kind)}')
     value = float(clean)
@@ -414,7 +446,9 @@ def _check_bounds(value: float, extra: Mapping[str, Any], text: str, where: str)
 
 
 def json_schema(kind: type, title: str) -> dict[str, Any]:
-    """JSON Schema (2020-12) of a record as it is written in YAML: quantities are text with a unit, unknown keys are refused."""
+    """JSON Schema (2020-12) of a record as it is written in YAML: quantities are text with a unit, unknown keys are
+    refused.
+    """
     schema = msgspec.json.schema(kind)
 
     def visit(part: Any) -> None:

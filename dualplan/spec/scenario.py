@@ -1,4 +1,6 @@
-"""A scenario: a deployment, what it runs, and what is asked of it. A YAML file, flags, or both; flags win over file over defaults."""
+"""A scenario: a deployment, what it runs, and what is asked of it. A YAML file, flags, or both; flags win over file
+over defaults.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,7 @@ from dualplan.spec.choices import Copy, Mode, Persist, Policy, Staging
 from dualplan.spec.hardware import Hardware, decode_hardware
 from dualplan.spec.hardware import resolve as resolve_hardware
 from dualplan.spec.load import (
+    BelowOne,
     Count,
     Duration,
     Factor,
@@ -31,6 +34,7 @@ from dualplan.spec.load import (
 from dualplan.spec.model import Model, load_model
 from dualplan.spec.parallel import Parallel, parse_parallel
 from dualplan.spec.workload import Workload, with_plain_means
+
 
 class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pass
@@ -53,8 +57,8 @@ class Demand(_Record):
 class CollectiveLoad(_Record):
     """Share of each side's compute NICs that collectives take, given instead of derived."""
 
-    prefill: Share
-    decode: Share
+    prefill: BelowOne
+    decode: BelowOne
 
 
 class ParallelKeys(_Record):
@@ -74,7 +78,8 @@ class Side(_Record):
 class Settings(_Record):
     """A scenario without its three inputs. ``pool_share``: share of hits that a DRAM pool serves in mode dram-pool.
 
-    ``residency``: share of a turn's prefix that still is on the decode node. ``balance``: largest over mean load of the storage NICs.
+    ``residency``: share of a turn's prefix that still is on the decode node. ``balance``: largest over mean load of
+    the storage NICs.
     """
 
     name: str = ""
@@ -89,7 +94,7 @@ class Settings(_Record):
     decode: Side = Side()
     slo: Slo = Slo()
     demand: Demand = Demand()
-    collective_load: Share | CollectiveLoad | None = None
+    collective_load: BelowOne | CollectiveLoad | None = None
     balance: Factor | None = None
     kv_format: str | None = None
     residency: Share = 0.0
@@ -142,7 +147,9 @@ def set_flags(assignments: Iterable[str]) -> list[tuple[tuple[str, ...], Node]]:
     return result
 
 
-def _apply_sets(tree: Node, sets: Iterable[tuple[tuple[str, ...], Node]]) -> tuple[Node, dict[str, list[tuple[tuple[str, ...], Node]]]]:
+def _apply_sets(
+    tree: Node, sets: Iterable[tuple[tuple[str, ...], Node]]
+) -> tuple[Node, dict[str, list[tuple[tuple[str, ...], Node]]]]:
     """Scenario keys are laid over the tree; those inside hardware and workload wait until these are read."""
     inside: dict[str, list[tuple[tuple[str, ...], Node]]] = {"hardware": [], "decode_hardware": [], "workload": []}
     for path, value in sets:
@@ -172,7 +179,8 @@ def resolve(
 ) -> Scenario:
     """A tree of scenario keys as a Scenario. ``base``: the folder that paths in the file are relative to.
 
-    ``read_trace`` turns a workload path that is not YAML into a workload. Raises InputError with all problems of the file.
+    ``read_trace`` turns a workload path that is not YAML into a workload. Raises InputError with all problems of the
+    file.
     """
     tree, inside = _apply_sets(tree, sets)
     items = dict(tree.items())
@@ -207,8 +215,16 @@ def resolve(
     prefill_hardware = collect(lambda: hardware("hardware")) if "hardware" in known else None
     decode_side = collect(lambda: hardware("decode_hardware")) if "decode_hardware" in known else None
     model = collect(lambda: _read_model(known["model"], base)) if "model" in known else None
-    workload = collect(lambda: _read_workload(known["workload"], inside["workload"], base, read_trace)) if "workload" in known else None
-    parallels = collect(lambda: tuple(_parallel(side, items, settings) for side in ("prefill", "decode"))) if settings else (None, None)
+    workload = (
+        collect(lambda: _read_workload(known["workload"], inside["workload"], base, read_trace))
+        if "workload" in known
+        else None
+    )
+    parallels = (
+        collect(lambda: tuple(_parallel(side, items, settings) for side in ("prefill", "decode")))
+        if settings
+        else (None, None)
+    )
     if problems:
         raise InputError("", problems=problems)
     origins = {path: leaf.place for path, leaf in leaves(Node({**items, **known}, tree.place))}
@@ -268,7 +284,9 @@ def _read_workload(
     else:
         tree = node
     if isinstance(tree.value, dict) and "name" not in tree.value:
-        tree = with_value(tree, ("name",), Node(Path(node.value).stem if isinstance(node.value, str) else "custom", node.place))
+        tree = with_value(
+            tree, ("name",), Node(Path(node.value).stem if isinstance(node.value, str) else "custom", node.place)
+        )
     for key_path, value in rest:
         tree = with_value(tree, key_path, value)
     workload = decode(tree, Workload, "workload" if tree is node else "")
@@ -293,5 +311,16 @@ def _parallel(side: str, items: dict[str, Node], settings: Settings) -> Parallel
         return None
     where = f"{items[side].place}: {side}.parallel"
     if isinstance(value, ParallelKeys):
-        value = ",".join(f"{name}={getattr(value, name)}" for name in value.__struct_fields__ if getattr(value, name) is not None)
+        value = ",".join(
+            f"{name}={getattr(value, name)}" for name in value.__struct_fields__ if getattr(value, name) is not None
+        )
     return parse_parallel(value, where=where)
+
+
+class ScenarioFile(Settings, kw_only=True):
+    """What a scenario file may hold; only its JSON Schema is used, to help editors."""
+
+    hardware: str | dict[str, Any]
+    decode_hardware: str | dict[str, Any] | None = None
+    model: str
+    workload: str | dict[str, Any]

@@ -40,7 +40,13 @@ def test_balancing_the_storage_nics_costs_nothing(rows, data):
         assert largest <= max(resources[i].at(plain.decode_share) for i in storage) * (1 + 1e-9)
 
 
-@given(st.lists(st.tuples(st.fractions(0, 5, max_denominator=50), st.fractions(0, 5, max_denominator=50)), min_size=1, max_size=8))
+@given(
+    st.lists(
+        st.tuples(st.fractions(0, 5, max_denominator=50), st.fractions(0, 5, max_denominator=50)),
+        min_size=1,
+        max_size=8,
+    )
+)
 def test_exact_on_fractions(rows):
     rate = best_split([Use(str(i), p, d) for i, (p, d) in enumerate(rows)], both_paths=True)
     if rate.turns_per_s is not None:
@@ -55,14 +61,17 @@ def test_one_path_only():
 
 
 def test_two_storage_nics_are_used_in_proportion():
-    # one prefill node at 40 GB/s and two decode nodes, 2 GB a turn, nothing else: 120/2 turns/s, two thirds on the decode side
+    # one prefill node at 40 GB/s and two decode nodes, 2 GB a turn, nothing else: 120/2 turns/s, two thirds on the
+    # decode side
     rate = best_split([Use("prefill", 2 / 40, 0.0), Use("decode", 0.0, 2 / 80)], both_paths=True, balance=(0, 1))
     assert rate.turns_per_s == pytest.approx(60)
     assert rate.decode_share == pytest.approx(2 / 3)
 
 
 def test_storage_is_balanced_when_compute_binds():
-    rate = best_split([Use("compute", 0.1, 0.1), Use("prefill", 0.01, 0.0), Use("decode", 0.0, 0.03)], both_paths=True, balance=(1, 2))
+    rate = best_split(
+        [Use("compute", 0.1, 0.1), Use("prefill", 0.01, 0.0), Use("decode", 0.0, 0.03)], both_paths=True, balance=(1, 2)
+    )
     assert rate.turns_per_s == pytest.approx(10)
     assert rate.binding == 0
     assert rate.decode_share == pytest.approx(0.25)

@@ -12,10 +12,26 @@ REST = ("prefill_dram", "decode_dram", "decode_snic_egress")
 
 
 def pd_range(s, *, mu=F(0), nu=F(0), u=F(0), dram=F(500), g=8, rate=F(50), collectives=(0, 0)):
-    amounts = Bytes(hit=1, read=1, loaded=1, miss=mu, append=mu, generated=nu, prefill_collective=collectives[0], decode_collective=collectives[1])
+    amounts = Bytes(
+        hit=1,
+        read=1,
+        loaded=1,
+        miss=mu,
+        append=mu,
+        generated=nu,
+        prefill_collective=collectives[0],
+        decode_collective=collectives[1],
+    )
     by_path = path_loads(steps("dual-path"), amounts)
-    capacity = dict.fromkeys(NODE_LINKS, g * rate * (1 - u)) | dict.fromkeys(("prefill_dram", "decode_dram"), dram) | {"decode_snic_egress": s * rate}
-    rows = [Constraint(name, name.split("_")[0], capacity[name], *by_path.get(name, (0, 0))) for name in (*NODE_LINKS, *REST)]
+    capacity = (
+        dict.fromkeys(NODE_LINKS, g * rate * (1 - u))
+        | dict.fromkeys(("prefill_dram", "decode_dram"), dram)
+        | {"decode_snic_egress": s * rate}
+    )
+    rows = [
+        Constraint(name, name.split("_")[0], capacity[name], *by_path.get(name, (0, 0)))
+        for name in (*NODE_LINKS, *REST)
+    ]
     return feasible_range(rows, s * rate, s * rate)
 
 
@@ -31,7 +47,8 @@ def pd_range(s, *, mu=F(0), nu=F(0), u=F(0), dram=F(500), g=8, rate=F(50), colle
 )
 def test_published_ranges(case, lower, upper, constraints):
     found = pd_range(**case)
-    # prefill_cnic_write does not carry the miss; prefill_cnic_read does, and binds the lower end where the miss is large
+    # prefill_cnic_write does not carry the miss; prefill_cnic_read does, and binds the lower end where the miss is
+    # large
     assert found.upper == upper
     assert found.upper_constraints == constraints
     if "mu" not in case:
@@ -39,7 +56,13 @@ def test_published_ranges(case, lower, upper, constraints):
         assert found.lower_constraints == ("prefill_cnic_write",)
 
 
-@pytest.mark.parametrize(("case", "because"), [(dict(s=4), ("decode_cnic_read", "decode_dram")), (dict(s=1, u=F(4, 5)), ("prefill_cnic_read", "decode_cnic_read"))])
+@pytest.mark.parametrize(
+    ("case", "because"),
+    [
+        (dict(s=4), ("decode_cnic_read", "decode_dram")),
+        (dict(s=1, u=F(4, 5)), ("prefill_cnic_read", "decode_cnic_read")),
+    ],
+)
 def test_published_empty_ranges(case, because):
     found = pd_range(**case)
     assert found.lower is None and found.upper is None
@@ -60,7 +83,9 @@ def test_two_that_exclude_each_other_are_named():
 
 
 @pytest.mark.parametrize("s", [F(1, 2), F(1), F(2), F(3)])
-@pytest.mark.parametrize(("mu", "nu", "u"), [(F(0), F(0), F(0)), (F(1, 9), F(1, 30), F(1, 10)), (F(1, 4), F(1, 10), F(1, 3))])
+@pytest.mark.parametrize(
+    ("mu", "nu", "u"), [(F(0), F(0), F(0)), (F(1, 9), F(1, 30), F(1, 10)), (F(1, 4), F(1, 10), F(1, 3))]
+)
 def test_domain_formulas(s, mu, nu, u):
     """The closed forms written out for s, g, B, mu, nu, u, against the bounds that the step table gives."""
     g, rate, dram = 8, F(50), F(500)
@@ -79,7 +104,8 @@ def test_domain_formulas(s, mu, nu, u):
 
 
 def test_derived_collectives_narrow_both_ends():
-    # DeepSeek-V3.2 on the 64K set: c_p/H = 0.75 (R = 2.2): rho >= 1/(8/1.75 - 1) = 0.28; c_d/H = 0.85 (EP32) and 1.07 (EP144)
+    # DeepSeek-V3.2 on the 64K set: c_p/H = 0.75 (R = 2.2): rho >= 1/(8/1.75 - 1) = 0.28; c_d/H = 0.85 (EP32) and 1.07
+    # (EP144)
     for decode_collective, upper in ((F(85, 100), 2.12), (F(107, 100), 1.90)):
         found = pd_range(1, mu=F(429, 32721), nu=F(176, 32721), collectives=(F(3, 4), decode_collective))
         assert float(found.lower) == pytest.approx(0.28, abs=0.005)

@@ -31,7 +31,13 @@ def test_worked_example_2p4d():
     }
     for name, value in per_nic.items():
         assert total[name] / ((2 if name.startswith("prefill") else 4) * 8) == Fraction(value), name
-    per_node = {"prefill_snic_ingress": 15, "decode_snic_ingress": 15, "prefill_dram": 30, "decode_dram": "61.65", "decode_snic_egress": "0.6"}
+    per_node = {
+        "prefill_snic_ingress": 15,
+        "decode_snic_ingress": 15,
+        "prefill_dram": 30,
+        "decode_dram": "61.65",
+        "decode_snic_egress": "0.6",
+    }
     for name, value in per_node.items():
         assert total[name] / (2 if name.startswith("prefill") else 4) == Fraction(value), name
     assert "prefill_snic_egress" not in total
@@ -59,7 +65,12 @@ def test_gpudirect_removes_the_pass_through_decode_memory():
     assert by_path["prefill_cnic_write"] == (1, 1)
     # persisting a miss that never was in host memory: NIC read and write, DRAM write, then DRAM read and egress
     miss = loads(steps("dual-path", staging="gpudirect")["prefill"], Bytes(hit=0, read=0, loaded=0, miss=1, append=1))
-    assert (miss["decode_cnic_read"], miss["decode_cnic_write"], miss["decode_dram"], miss["decode_snic_egress"]) == (1, 2, 2, 1)
+    assert (miss["decode_cnic_read"], miss["decode_cnic_write"], miss["decode_dram"], miss["decode_snic_egress"]) == (
+        1,
+        2,
+        2,
+        1,
+    )
 
 
 def test_gpudirect_storage_reads_past_host_memory():
@@ -96,7 +107,10 @@ def test_modes():
     assert steps("split-read") == steps("dual-path")
     oracle = loads(steps("oracle")["prefill"], TURN)
     assert not any(oracle.values())
-    assert loads(steps("oracle")["prefill"], Bytes(hit=1, read=1, loaded=1, prefill_collective=2))["prefill_cnic_read"] == 2
+    assert (
+        loads(steps("oracle")["prefill"], Bytes(hit=1, read=1, loaded=1, prefill_collective=2))["prefill_cnic_read"]
+        == 2
+    )
 
 
 def test_residency_drops_the_read_and_the_move_to_the_decode_gpu():

@@ -1,0 +1,44 @@
+"""``dualplan feasible``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from dualplan.cli.options import Format, FormatOption, JsonOption, OutputOption, emit
+from dualplan.cli.scenario_flags import ScenarioFlags, scenario_command
+
+
+@scenario_command
+def feasible(
+    flags: ScenarioFlags,
+    nodes: Annotated[
+        int | None, typer.Option(help="All nodes; the best split into prefill and decode is found.")
+    ] = None,
+    print_scenario: Annotated[
+        bool, typer.Option("--print-scenario", help="Print the resolved scenario with origins, and stop.")
+    ] = False,
+    exit_zero: Annotated[bool, typer.Option("--exit-zero", help="End with 0 even if not feasible.")] = False,
+    fmt: FormatOption = Format.table,
+    as_json: JsonOption = False,
+    output_file: OutputOption = None,
+) -> None:
+    """Is this P/D deployment free of bottlenecks, which range is, what throughput, which link binds?"""
+    from dualplan.errors import UsageError
+
+    if nodes is not None and ({"prefill", "decode"} & flags.values.keys()):
+        raise UsageError("--nodes finds the split itself: leave out --prefill and --decode")
+    scenario = flags.resolve()
+    if print_scenario:
+        from dualplan.report.scenario import output as scenario_output
+
+        emit(scenario_output(scenario), fmt, as_json, output_file)
+        return
+    from dualplan.plan.evaluate import best_node_split, evaluate
+    from dualplan.report.feasible import output
+
+    answer = evaluate(scenario) if nodes is None else best_node_split(scenario, nodes)
+    emit(output(answer), fmt, as_json, output_file)
+    if not answer.feasible and not exit_zero:
+        raise typer.Exit(4)

@@ -1,0 +1,111 @@
+"""What an answer relies on: assumptions in words, sources of the figures, a hash of the inputs."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+from dualplan.plan.evaluate import Evaluation
+from dualplan.plan.problem import SINGLE_SIDED
+from dualplan.plan.resources import storage_bandwidth
+from dualplan.spec.hardware import Hardware, unsourced
+from dualplan.spec.scenario import Scenario
+
+
+def assumptions(answer: Evaluation) -> tuple[str, ...]:
+    """Assumptions that matter to this answer, a phrase each; where it departs from DualPath, the paper is named."""
+    settings = answer.scenario.settings
+    found = [_balance(answer), _collective_text(answer), f"compute times: {answer.demand.compute_origin}"]
+    if settings.mode not in SINGLE_SIDED:
+        found.append(
+            "decode-read turns return their miss KV to the decode node, which figure 4b of the paper leaves out"
+        )
+    if settings.mode != "oracle":
+        found.append(f"the {settings.persist} side persists the miss KV (the paper does not say which)")
+    for side, hardware in (("prefill", answer.scenario.hardware), ("decode", answer.scenario.decode_hardware)):
+        if side == "prefill" or answer.scenario.decode_hardware != answer.scenario.hardware:
+            found += _machine(answer, hardware)
+    given = sorted(key for key, place in answer.scenario.origins.items() if place.startswith("--"))
+    if given:
+        found.append("given by flag: " + ", ".join(given))
+    return tuple(found)
+
+
+def _balance(answer: Evaluation) -> str:
+    settings = answer.scenario.settings
+    value = f"balance {answer.balance:g}"
+    if settings.balance is not None:
+        return f"{value} (given)"
+    if settings.mode in SINGLE_SIDED:
+        return f"{value} (reads have no choice of side)"
+    if settings.mode == "split-read":
+        return f"{value} (reads are split over both sides)"
+    return f"{value} (largest over mean storage NIC load, measured in the paper for {settings.policy})"
+
+
+def _collective_text(answer: Evaluation) -> str:
+    collectives = answer.collectives
+    shares = f"prefill {collectives.prefill:.2f}, decode {collectives.decode:.2f} of the compute NICs"
+    if collectives.origin == "given":
+        return f"collectives given ({shares})"
+    if collectives.prefill == collectives.decode == 0:
+        return "no collectives cross the compute NICs under this parallelism"
+    return f"collectives derived ({shares}); the paper leaves them out"
+
+
+def _machine(answer: Evaluation, hardware: Hardware) -> list[str]:
+    found = []
+    dram = hardware.dram
+    if dram.bandwidth is None:
+        found.append(f"{hardware.name}: DRAM bandwidth unknown, so DRAM is no limit")
+    elif dram.buffer_sockets is not None and dram.buffer_sockets < dram.sockets:
+        found.append(
+            f"{hardware.name}: KV buffers on {dram.buffer_sockets} of {dram.sockets} sockets, "
+            "which leaves them that share of DRAM bandwidth"
+        )
+    elif dram.sockets > 1:
+        found.append(
+            f"{hardware.name}: KV buffers spread over {dram.sockets} sockets; on one, half of DRAM bandwidth counts"
+        )
+    if hardware.pcie.gpu_nic_same_switch is None:
+        found.append(f"{hardware.name}: GPU and compute NIC taken to share a PCIe switch, which no source confirms")
+    elif not hardware.pcie.gpu_nic_same_switch:
+        found.append(f"{hardware.name}: GPU and compute NIC do not share a PCIe switch, unlike in the paper")
+    ratio = Fraction(storage_bandwidth(hardware)) / Fraction(hardware.cnic.rate)
+    if hardware.cnic.count < 2 * ratio <= 2 * hardware.cnic.count:
+        found.append(
+            f"{hardware.name}: s = {float(ratio):g} exceeds g/2; the paper's condition s <= g does not suffice"
+        )
+    if hardware.snic.shares_cnic:
+        found.append(f"{hardware.name}: storage traffic shares the compute NICs")
+    if answer.scenario.settings.mode != "oracle" and not hardware.snic.time_per_read:
+        found.append(f"{hardware.name}: no fixed time per read is known")
+    missing = unsourced(hardware)
+    if missing:
+        shown = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else "")
+        found.append(f"{hardware.name}: no source given for {shown}")
+    return found
+
+
+def sources(scenario: Scenario) -> list[dict[str, str]]:
+    """Where the figures come from, by key."""
+    found = []
+    sides = [("hardware", scenario.hardware)]
+    if scenario.decode_hardware != scenario.hardware:
+        sides.append(("decode_hardware", scenario.decode_hardware))
+    for key, hardware in sides:
+        found += [{"key": f"{key}.{path}", "source": text} for path, text in hardware.sources.items()]
+    found += [{"key": "model", "source": text} for text in scenario.model.sources]
+    found += [{"key": "workload", "source": text} for text in scenario.workload.sources]
+    return found
+
+
+def inputs_sha256(answer: Evaluation) -> str:
+    """Hash of every input that the answer depends on; names of files and places do not enter."""
+    import hashlib
+
+    import msgspec
+
+    scenario = msgspec.structs.replace(answer.scenario, origins={})
+    inputs: list[Any] = [scenario, answer.prefill_nodes, answer.decode_nodes]
+    return hashlib.sha256(msgspec.json.encode(inputs, order="sorted")).hexdigest()

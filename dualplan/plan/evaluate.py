@@ -1,0 +1,288 @@
+"""The steady answer for one deployment: rate, loads, bottleneck, ranges, verdict. The one place that joins them.
+
+Nothing here is an equation of its own: traffic, closed form, throughput and latency are in dualplan.model.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import msgspec
+
+from dualplan.errors import InputError
+from dualplan.model.closed_form import Range, pair_traffic_decode_read, pair_traffic_prefill_read
+from dualplan.model.demand import SideMemory, TurnDemand
+from dualplan.model.latency import batch_at_turn_rate, time_per_output_token
+from dualplan.model.throughput import Rate
+from dualplan.plan.problem import (
+    SINGLE_SIDED,
+    Problem,
+    Setup,
+    build,
+    decode_engines,
+    held_before,
+    prepare,
+    read_seconds,
+    solve,
+)
+from dualplan.plan.ranges import Ranges, ranges
+from dualplan.plan.resources import TITLES, storage_bandwidth
+from dualplan.spec.parallel import Parallel
+from dualplan.spec.scenario import Scenario
+from dualplan.spec.workload import mean_turns
+
+
+class Load(msgspec.Struct, frozen=True, kw_only=True):
+    """A resource at the predicted rate: totals over all nodes of its side."""
+
+    name: str
+    side: str | None
+    unit: str
+    load: float
+    capacity: float
+    utilization: float
+    detail: str = ""
+
+
+class Bottleneck(msgspec.Struct, frozen=True, kw_only=True):
+    """What binds, and what would bind next if it were relieved; ``next_gain`` is the relative rise of the rate until
+    then.
+    """
+
+    resource: str | None
+    side: str | None = None
+    utilization: float | None = None
+    next: str | None = None
+    next_gain: float | None = None
+
+
+class DemandCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """A wanted turn rate against the predicted one."""
+
+    turns_per_s: float
+    utilization: float
+    headroom: float
+
+
+class Collectives(msgspec.Struct, frozen=True, kw_only=True):
+    """Share of each side's compute NICs that collectives take at the predicted rate."""
+
+    prefill: float
+    decode: float
+    origin: str
+
+
+class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
+    """The steady answer. Rates in 1/s, times in s; ``decode_read_share`` is None in modes without a choice."""
+
+    scenario: Scenario
+    prefill_nodes: int
+    decode_nodes: int
+    prefill_parallel: Parallel
+    decode_parallel: Parallel
+    demand: TurnDemand
+    memory: dict[str, SideMemory]
+    turns_per_s: float
+    decode_read_share: float | None
+    loads: tuple[Load, ...]
+    bottleneck: Bottleneck
+    ranges: Ranges
+    collectives: Collectives
+    balance: float
+    speedup_over_basic: float | None
+    ttft_unloaded_s: float
+    tpot_s: float
+    pair_traffic: tuple[float, float]
+    demand_check: DemandCheck | None
+    feasible: bool
+    reasons: tuple[str, ...]
+
+
+def evaluate(scenario: Scenario, prefill_nodes: int | None = None, decode_nodes: int | None = None) -> Evaluation:
+    """The steady answer for a scenario; node counts given here replace its own. Raises InputError without node
+    counts.
+    """
+    setup = prepare(scenario, prefill_nodes, decode_nodes)
+    problem = build(setup, scenario.settings.mode)
+    rate = solve(problem)
+    basic = rate if problem.mode == "basic" else solve(build(setup, "basic"))
+    turns = rate.turns_per_s or 0.0
+    speedup = turns / basic.turns_per_s if basic.turns_per_s else None
+    found = ranges(setup, problem)
+    check = _check_demand(setup, turns)
+    at_rate = min(check.turns_per_s, turns) if check else turns
+    tpot = _tpot(setup, problem.demand, at_rate)
+    ttft = _ttft(setup, problem)
+    reasons = _reasons(setup, problem, found.all_traffic, check, ttft)
+    return Evaluation(
+        scenario=scenario,
+        prefill_nodes=setup.prefill_nodes,
+        decode_nodes=setup.decode_nodes,
+        prefill_parallel=setup.prefill_parallel,
+        decode_parallel=setup.decode_parallel,
+        demand=problem.demand,
+        memory={"prefill": setup.prefill_memory, "decode": setup.decode_memory},
+        turns_per_s=turns,
+        decode_read_share=None if problem.mode in SINGLE_SIDED else rate.decode_share,
+        loads=_loads(setup, problem, rate),
+        bottleneck=_bottleneck(problem, rate),
+        ranges=found,
+        collectives=_collectives(setup, problem, turns),
+        balance=problem.balance,
+        speedup_over_basic=speedup,
+        ttft_unloaded_s=ttft,
+        tpot_s=tpot,
+        pair_traffic=_pair_traffic(setup),
+        demand_check=check,
+        feasible=not reasons,
+        reasons=reasons,
+    )
+
+
+def best_node_split(scenario: Scenario, nodes: int) -> Evaluation:
+    """The split of ``nodes`` with the highest rate among the feasible ones, or among all if none is. Of equals the
+    fewest prefill nodes.
+    """
+    if nodes < 2:
+        raise InputError("--nodes", f"{nodes} cannot be split", "at least 2: one prefill and one decode node")
+    answers = []
+    faults: list[str] = []
+    for prefill in range(1, nodes):
+        try:
+            answers.append(evaluate(scenario, prefill, nodes - prefill))
+        except InputError as error:  # a given parallelism that this split cannot host
+            faults.extend(error.problems)
+    if not answers:
+        raise InputError("", problems=dict.fromkeys(faults))
+    return max(answers, key=lambda answer: (answer.feasible, answer.turns_per_s))
+
+
+def _loads(setup: Setup, problem: Problem, rate: Rate) -> tuple[Load, ...]:
+    turns, share = rate.turns_per_s or 0.0, rate.decode_share
+    loads = []
+    for resource in problem.resources:
+        load = turns * (resource.prefill + share * (resource.decode - resource.prefill))
+        if resource.name == "decode_hbm":
+            load = _decode_sequences(setup, problem.demand, turns) * problem.demand.sequence_bytes
+        loads.append(
+            Load(
+                name=resource.name,
+                side=resource.side,
+                unit=resource.unit,
+                load=float(load),
+                capacity=float(resource.capacity),
+                utilization=float(load / resource.capacity),
+                detail=resource.detail,
+            )
+        )
+    return tuple(loads)
+
+
+def _decode_sequences(setup: Setup, demand: TurnDemand, turns_per_s: float) -> float:
+    """Sequences that hold decode HBM at a turn rate."""
+    engines = decode_engines(setup)
+    decoding = batch_at_turn_rate(demand.decode_base, demand.decode_slope, turns_per_s / engines, demand.generated)
+    return engines * decoding + turns_per_s * held_before(setup, demand)
+
+
+def _tpot(setup: Setup, demand: TurnDemand, turns_per_s: float) -> float:
+    engines = decode_engines(setup)
+    batch = batch_at_turn_rate(demand.decode_base, demand.decode_slope, turns_per_s / engines, demand.generated)
+    return float(time_per_output_token(demand.decode_base, demand.decode_slope, max(batch, 1.0)))
+
+
+def _ttft(setup: Setup, problem: Problem) -> float:
+    """Time to first token of a turn that meets no other [s]: its read by the faster side, then its prefill."""
+    size = problem.amounts.read
+    hardware = [setup.scenario.hardware] + ([] if problem.mode in SINGLE_SIDED else [setup.scenario.decode_hardware])
+    reading = 0.0 if problem.mode == "oracle" else min(read_seconds(h, size) for h in hardware)
+    return reading + problem.demand.prefill_latency
+
+
+def _bottleneck(problem: Problem, rate: Rate) -> Bottleneck:
+    if rate.binding is None:
+        return Bottleneck(resource=None)
+    binding = problem.resources[rate.binding]
+    relieved = solve(problem, without=(rate.binding,))
+    following = None if relieved.binding is None else problem.resources[relieved.binding].name
+    gain = None if relieved.turns_per_s is None else float(relieved.turns_per_s / rate.turns_per_s - 1)
+    return Bottleneck(resource=binding.name, side=binding.side, utilization=1.0, next=following, next_gain=gain)
+
+
+def _collectives(setup: Setup, problem: Problem, turns_per_s: float) -> Collectives:
+    if problem.given is not None:
+        return Collectives(prefill=problem.given.prefill, decode=problem.given.decode, origin="given")
+    shares = []
+    for side, hardware, size in (
+        ("prefill", setup.scenario.hardware, problem.amounts.prefill_collective),
+        ("decode", setup.scenario.decode_hardware, problem.amounts.decode_collective),
+    ):
+        shares.append(turns_per_s * size / (setup.nodes(side) * hardware.cnic.count * hardware.cnic.rate))
+    return Collectives(prefill=shares[0], decode=shares[1], origin="derived")
+
+
+def _pair_traffic(setup: Setup) -> tuple[float, float]:
+    prefill, decode = setup.scenario.hardware, setup.scenario.decode_hardware
+    gpus = prefill.gpu.count, decode.gpu.count
+    return (
+        pair_traffic_prefill_read(storage_bandwidth(prefill), setup.decode_nodes, *gpus),
+        pair_traffic_decode_read(storage_bandwidth(decode), setup.prefill_nodes, *gpus),
+    )
+
+
+def _check_demand(setup: Setup, turns_per_s: float) -> DemandCheck | None:
+    demand = setup.scenario.settings.demand
+    wanted = [demand.turn_rate] if demand.turn_rate is not None else []
+    if demand.arrival_rate is not None:
+        wanted.append(demand.arrival_rate * mean_turns(setup.scenario.workload))
+    if not wanted:
+        return None
+    most = max(wanted)
+    used = most / turns_per_s
+    return DemandCheck(turns_per_s=most, utilization=used, headroom=1 / used - 1)
+
+
+def _reasons(setup: Setup, problem: Problem, full: Range, check: DemandCheck | None, ttft: float) -> tuple[str, ...]:
+    """Why the deployment is not feasible, a sentence each; empty when it is."""
+    reasons = []
+    slo = setup.scenario.settings.slo
+    for side, memory in (("prefill", setup.prefill_memory), ("decode", setup.decode_memory)):
+        context = (
+            problem.demand.sequence_bytes / (setup.decode_parallel if side == "decode" else setup.prefill_parallel).tp
+        )
+        if memory.kv_bytes_per_gpu <= 0:
+            reasons.append(
+                f"Weights do not fit on the {side} side: {memory.weight_bytes_per_gpu / 1e9:.1f} GB a GPU of "
+                f"{memory.usable_bytes_per_gpu / 1e9:.1f} GB usable."
+            )
+        elif memory.kv_bytes_per_gpu < (
+            context if side == "decode" or problem.mode == "basic" else context / problem.demand.layers
+        ):
+            reasons.append(
+                f"One context does not fit on the {side} side: {context / 1e9:.2f} GB a GPU, "
+                f"{memory.kv_bytes_per_gpu / 1e9:.2f} GB are left beside the weights."
+            )
+    ratio = Fraction(setup.prefill_nodes, setup.decode_nodes)
+    if full.empty_because:
+        names = " and ".join(TITLES[name] for name in full.empty_because)
+        verb = "exclude" if len(full.empty_because) > 1 else "excludes"
+        reasons.append(f"No P/D ratio is free of bottlenecks: {names} {verb} them all.")
+    elif full.lower is not None and ratio < full.lower:
+        reasons.append(
+            f"P/D {setup.prefill_nodes}:{setup.decode_nodes} is below {float(full.lower):.3g}: "
+            f"{TITLES[full.lower_constraints[0]]} binds before the storage NICs."
+        )
+    elif full.upper is not None and ratio > full.upper:
+        reasons.append(
+            f"P/D {setup.prefill_nodes}:{setup.decode_nodes} is above {float(full.upper):.3g}: "
+            f"{TITLES[full.upper_constraints[0]]} binds before the storage NICs."
+        )
+    if check is not None and check.utilization > 1:
+        times = f"{check.utilization:.3g} times what the deployment carries"
+        reasons.append(f"The demand of {check.turns_per_s:.4g} turns/s is {times}.")
+    if slo.ttft is not None and ttft > slo.ttft:
+        reasons.append(f"TTFT is at least {ttft:.3g} s (unloaded, a lower bound); {slo.ttft:.3g} s are asked for.")
+    if problem.tpot_unreachable and slo.tpot is not None:
+        alone = time_per_output_token(problem.demand.decode_base, problem.demand.decode_slope, 1)
+        reasons.append(f"TPOT is {alone * 1e3:.3g} ms for a single sequence; {slo.tpot * 1e3:.3g} ms are asked for.")
+    return tuple(reasons)

@@ -1,0 +1,283 @@
+"""A deployment as a linear programme: who runs where, what a resource can do, what a turn takes of it, the best rate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from dualplan.errors import InputError
+from dualplan.model.demand import SideMemory, TurnDemand, side_memory, turn_demand
+from dualplan.model.latency import (
+    batch_at_tpot,
+    decoding_batch,
+    effective_read_rate,
+    read_time,
+    time_per_output_token,
+    turn_rate_at_batch,
+)
+from dualplan.model.throughput import Rate, Use, best_split
+from dualplan.model.traffic import Bytes, Path, steps
+from dualplan.plan.resources import NodeLinks, Resource, copy_resource, link_resources, ordered, side_loads
+from dualplan.spec.choices import Mode
+from dualplan.spec.hardware import Hardware
+from dualplan.spec.parallel import Parallel, default_parallel, hosted
+from dualplan.spec.scenario import CollectiveLoad, Scenario
+
+BALANCE = {"shortest-queue": 1.18, "round-robin": 1.53}
+"""Largest over mean load of a storage NIC by policy of choosing the read side (DualPath, section 7.4)."""
+
+SINGLE_SIDED: tuple[Mode, ...] = ("basic", "layerwise", "dram-pool", "oracle")
+
+
+class Setup(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything about a deployment that does not depend on the mode: who runs where, what a turn asks for."""
+
+    scenario: Scenario
+    prefill_nodes: int
+    decode_nodes: int
+    prefill_parallel: Parallel
+    decode_parallel: Parallel
+    prefill_memory: SideMemory
+    decode_memory: SideMemory
+
+    def nodes(self, side: str) -> int:
+        """Nodes of a side."""
+        return self.prefill_nodes if side == "prefill" else self.decode_nodes
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """The resources of a deployment under one mode."""
+
+    mode: Mode
+    demand: TurnDemand
+    amounts: Bytes
+    resources: tuple[Resource, ...]
+    balance: float
+    given: CollectiveLoad | None
+    read_rates: tuple[float, float]
+    tpot_unreachable: bool
+
+
+def prepare(scenario: Scenario, prefill_nodes: int | None = None, decode_nodes: int | None = None) -> Setup:
+    """Parallelism and memory of both sides. Raises InputError where node counts are missing or a parallelism cannot
+    be hosted.
+    """
+    settings = scenario.settings
+    counts = {"prefill": prefill_nodes or settings.prefill_nodes, "decode": decode_nodes or settings.decode_nodes}
+    missing = [side for side, count in counts.items() if count is None]
+    if missing:
+        flags = " and ".join(f"--{side}" for side in missing)
+        raise InputError(
+            "",
+            problems=[f"{side}_nodes: missing (give {flags}, or --nodes N for the best split)" for side in missing[:1]],
+        )
+    sides: dict[str, tuple[Parallel, SideMemory]] = {}
+    for side, hardware, given in (
+        ("prefill", scenario.hardware, scenario.prefill_parallel),
+        ("decode", scenario.decode_hardware, scenario.decode_parallel),
+    ):
+        gpus = counts[side] * hardware.gpu.count  # type: ignore[operator]
+        usable = hardware.gpu.hbm_capacity * hardware.efficiency.memory - hardware.efficiency.reserve
+        if given is None:
+            parallel = default_parallel(scenario.model, gpus, hardware.gpu.count, usable, side)
+        else:
+            parallel = hosted(given, scenario.model, gpus, hardware.gpu.count, where=f"{side}.parallel")
+        sides[side] = (parallel, side_memory(scenario.model, parallel, hardware))
+    return Setup(
+        scenario=scenario,
+        prefill_nodes=counts["prefill"],  # type: ignore[arg-type]
+        decode_nodes=counts["decode"],  # type: ignore[arg-type]
+        prefill_parallel=sides["prefill"][0],
+        decode_parallel=sides["decode"][0],
+        prefill_memory=sides["prefill"][1],
+        decode_memory=sides["decode"][1],
+    )
+
+
+def given_collectives(scenario: Scenario) -> CollectiveLoad | None:
+    """The collective load of --collective-load, for both sides; None where it is derived."""
+    given = scenario.settings.collective_load
+    return CollectiveLoad(given, given) if isinstance(given, float | int) else given
+
+
+def balance_factor(scenario: Scenario, mode: Mode) -> float:
+    """Largest over mean load of a storage NIC: set, or by policy; 1 where reads are not a choice or are split."""
+    if scenario.settings.balance is not None:
+        return scenario.settings.balance
+    return BALANCE[scenario.settings.policy] if mode == "dual-path" else 1.0
+
+
+def build(setup: Setup, mode: Mode) -> Problem:
+    """The resources of a deployment under a mode, with what a turn takes of each."""
+    scenario, settings = setup.scenario, setup.scenario.settings
+    prefill, decode = scenario.hardware, scenario.decode_hardware
+    given = given_collectives(scenario)
+    demand = turn_demand(
+        scenario, mode, setup.prefill_parallel, setup.decode_parallel, setup.decode_memory, collectives=given is None
+    )
+    amounts = demand.amounts
+    table = steps(mode, staging=settings.staging, copy=settings.copy, persist=settings.persist)
+    by_path = side_loads(table, amounts, prefill, decode)
+    balance = balance_factor(scenario, mode)
+    read_rates = (reachable_read_rate(prefill, amounts.read), reachable_read_rate(decode, amounts.read))
+    resources: list[Resource] = []
+    for side, hardware, read_rate, load in (
+        ("prefill", prefill, read_rates[0], given.prefill if given else 0),
+        ("decode", decode, read_rates[1], given.decode if given else 0),
+    ):
+        links = NodeLinks(
+            hardware=hardware,
+            side=side,  # type: ignore[arg-type]
+            nodes=setup.nodes(side),
+            collective_load=load,
+            read_rate=read_rate,
+            balance=balance,
+        )
+        resources += link_resources(links, by_path)
+        if hardware.copy is not None:
+            cost, how = (
+                (hardware.copy.engine, "copy engine")
+                if settings.copy == "engine"
+                else (hardware.copy.cnic, "RDMA writes")
+            )
+            submission = copy_resource(links, table, amounts, demand.layer_block_bytes, cost, hardware.copy.queues, how)
+            resources += [submission] if submission else []
+    if prefill.storage is not None and prefill.storage.read_bandwidth is not None and amounts.read:
+        limit = prefill.storage.read_bandwidth
+        resources.append(
+            Resource(
+                name="storage_backend",
+                side=None,
+                unit="B/s",
+                nominal=limit,
+                capacity=limit,
+                prefill=amounts.read,
+                decode=amounts.read,
+            )
+        )
+    resources += _prefill_resources(setup, demand, mode)
+    serving, unreachable = _decode_resources(setup, demand)
+    resources += serving + _buffers(setup, demand, mode)
+    return Problem(
+        mode=mode,
+        demand=demand,
+        amounts=amounts,
+        resources=tuple(ordered(resources)),
+        balance=balance,
+        given=given,
+        read_rates=read_rates,
+        tpot_unreachable=unreachable,
+    )
+
+
+def reachable_read_rate(hardware: Hardware, size: float) -> float:
+    """Rate of one storage NIC serving reads of that size one after the other [B/s]; of no size, its reachable rate."""
+    rate = hardware.snic.rate * hardware.snic.efficiency
+    return effective_read_rate(size, rate, hardware.snic.time_per_read) if size else rate
+
+
+def _serves(name: str, side: Path, capacity: float) -> Resource:
+    return Resource(name=name, side=side, unit="turns/s", nominal=capacity, capacity=capacity, prefill=1, decode=1)
+
+
+def _holds(name: str, side: Path, capacity: float, prefill: float, decode: float) -> list[Resource]:
+    """A memory that turns hold bytes of for a time: by Little's law, bytes times seconds of a turn at the turn rate."""
+    if not (prefill or decode):
+        return []
+    return [
+        Resource(name=name, side=side, unit="B", nominal=capacity, capacity=capacity, prefill=prefill, decode=decode)
+    ]  # type: ignore[arg-type]
+
+
+def read_seconds(hardware: Hardware, size: float) -> float:
+    snic = hardware.snic
+    return read_time(size, snic.rate * snic.efficiency, snic.time_per_read) if size else 0.0
+
+
+def _prefill_resources(setup: Setup, demand: TurnDemand, mode: Mode) -> list[Resource]:
+    gpus = setup.prefill_nodes * setup.scenario.hardware.gpu.count
+    room = gpus * max(setup.prefill_memory.kv_bytes_per_gpu, 0.0)
+    whole = demand.amounts.hit + demand.amounts.miss
+    if mode == "basic":
+        # a batch's whole KV lies in HBM from the start of its read to the end of its prefill
+        held = whole * (read_seconds(setup.scenario.hardware, demand.amounts.read) + demand.prefill_latency)
+    else:
+        held = whole / demand.layers * demand.prefill_latency
+    resources = [_serves("prefill_compute", "prefill", gpus / demand.prefill_gpu_seconds)]
+    return resources + (_holds("prefill_hbm", "prefill", room, held, held) if room else [])
+
+
+def _decode_resources(setup: Setup, demand: TurnDemand) -> tuple[list[Resource], bool]:
+    """Decode slots from HBM, and decode speed: by the TPOT that is asked for, else the asymptote of ever larger
+    batches.
+    """
+    engines = decode_engines(setup)
+    tpot = setup.scenario.settings.slo.tpot
+    unreachable = tpot is not None and time_per_output_token(demand.decode_base, demand.decode_slope, 1) > tpot
+    if tpot is not None and not unreachable:
+        batch = batch_at_tpot(demand.decode_base, demand.decode_slope, tpot)
+        fastest = engines * turn_rate_at_batch(demand.decode_base, demand.decode_slope, batch, demand.generated)
+    else:
+        fastest = engines / (demand.generated * demand.decode_slope)
+    resources = [_serves("decode_compute", "decode", fastest)]
+    room = setup.decode_memory.kv_bytes_per_gpu * setup.decode_parallel.tp
+    if room > 0:
+        slots = room / demand.sequence_bytes
+        batch = decoding_batch(
+            demand.decode_base, demand.decode_slope, slots, demand.generated, held_before(setup, demand)
+        )
+        rate = engines * turn_rate_at_batch(demand.decode_base, demand.decode_slope, batch, demand.generated)
+        resources += _holds("decode_hbm", "decode", engines * room, engines * room / rate, engines * room / rate)
+    return resources, unreachable
+
+
+def decode_engines(setup: Setup) -> float:
+    """Groups of GPUs that decode a sequence each: one GPU, or ``tp`` of them."""
+    return setup.decode_nodes * setup.scenario.decode_hardware.gpu.count / setup.decode_parallel.tp
+
+
+def held_before(setup: Setup, demand: TurnDemand) -> float:
+    """Seconds that a turn holds decode HBM before it decodes: none when staged in host memory [s]."""
+    staging = setup.scenario.settings.staging
+    if staging == "host":
+        return 0.0
+    return demand.prefill_latency + (
+        read_seconds(setup.scenario.decode_hardware, demand.amounts.read) if staging == "gds" else 0.0
+    )
+
+
+def _buffers(setup: Setup, demand: TurnDemand, mode: Mode) -> list[Resource]:
+    """Host memory for KV in flight, over the unloaded times of a turn: more under queueing, so these loads are lower
+    bounds.
+    """
+    staging = setup.scenario.settings.staging
+    if mode == "oracle" or staging == "gds":
+        return []
+    amounts, prefill_time = demand.amounts, demand.prefill_latency
+    result = []
+    for side, hardware in (("prefill", setup.scenario.hardware), ("decode", setup.scenario.decode_hardware)):
+        buffer = hardware.dram.kv_buffer
+        if buffer is None:
+            continue
+        reading = amounts.hit * (read_seconds(hardware, amounts.read) + prefill_time)
+        if side == "prefill":
+            held = (reading, 0.0)
+        elif staging == "host":
+            held = ((amounts.loaded + amounts.miss) * prefill_time, reading + amounts.miss * prefill_time)
+        else:
+            held = (0.0, reading)
+        result += _holds(f"{side}_buffer", side, buffer * setup.nodes(side), *held)
+    return result
+
+
+def solve(problem: Problem, without: Sequence[int] = ()) -> Rate:
+    """The highest turn rate of a problem, optionally with some of its resources unlimited."""
+    kept = [index for index in range(len(problem.resources)) if index not in without]
+    uses = [
+        Use(resource.name, resource.prefill / resource.capacity, resource.decode / resource.capacity)
+        for resource in (problem.resources[index] for index in kept)
+    ]
+    storage = [position for position, use in enumerate(uses) if use.name.endswith("snic_ingress")]
+    rate = best_split(uses, both_paths=problem.mode not in SINGLE_SIDED, balance=storage)
+    return msgspec.structs.replace(rate, binding=None if rate.binding is None else kept[rate.binding])

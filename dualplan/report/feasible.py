@@ -1,0 +1,373 @@
+"""The answer of ``feasible`` for people and for machines."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from dualplan.model.closed_form import Range
+from dualplan.plan.assumptions import assumptions, inputs_sha256, sources
+from dualplan.plan.evaluate import Evaluation, Load
+from dualplan.plan.resources import TITLES
+from dualplan.report.output import Output
+from dualplan.spec.workload import mean_turns
+from dualplan.units import show, significant
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+SCHEMA = "dualplan/feasible/1"
+BAR_ENDS = (0.1, 10.0)
+
+
+def output(answer: Evaluation) -> Output:
+    """The result in all formats; csv and jsonl hold one row with the scalar figures."""
+    data = document(answer)
+    row = {key: value for key, value in data.items() if key not in ("schema", "resources", "assumptions", "sources")}
+    return Output(
+        data=data, rows=[row], text=lambda console: show_answer(answer, console), markdown=lambda: markdown(answer)
+    )
+
+
+# ---------------------------------------------------------------- machines
+
+
+def document(answer: Evaluation) -> dict[str, Any]:
+    """The JSON document; keys and units as dualplan/feasible/1 has them."""
+    demand, settings = answer.demand, answer.scenario.settings
+    turns = answer.turns_per_s
+    return {
+        "schema": SCHEMA,
+        "feasible": answer.feasible,
+        "reasons": list(answer.reasons),
+        "name": settings.name,
+        "hardware": answer.scenario.hardware.name,
+        "decode_hardware": answer.scenario.decode_hardware.name,
+        "model": answer.scenario.model.name,
+        "workload": answer.scenario.workload.name,
+        "mode": settings.mode,
+        "staging": settings.staging,
+        "copy": settings.copy,
+        "persist": settings.persist,
+        "policy": settings.policy,
+        "prefill_nodes": answer.prefill_nodes,
+        "decode_nodes": answer.decode_nodes,
+        "pd_ratio": answer.prefill_nodes / answer.decode_nodes,
+        "range": _range(answer.ranges.all_traffic),
+        "paper_range": _range(answer.ranges.paper),
+        "effective_range": _range(answer.ranges.effective),
+        "throughput": {
+            "turns_per_s": turns,
+            "agents_per_s": turns / mean_turns(answer.scenario.workload),
+            "prompt_tokens_per_s": turns * demand.prompt_tokens,
+            "computed_tokens_per_s": turns * demand.computed_tokens,
+            "output_tokens_per_s": turns * demand.generated,
+        },
+        "bottleneck": {
+            "resource": answer.bottleneck.resource,
+            "side": answer.bottleneck.side,
+            "utilization": answer.bottleneck.utilization,
+            "next": answer.bottleneck.next,
+            "next_gain": answer.bottleneck.next_gain,
+        },
+        "resources": [_resource(load) for load in answer.loads],
+        "decode_read_share": answer.decode_read_share,
+        "speedup_over_basic": answer.speedup_over_basic,
+        "balance": answer.balance,
+        "collective_load": {
+            "prefill": answer.collectives.prefill,
+            "decode": answer.collectives.decode,
+            "origin": answer.collectives.origin,
+        },
+        "demand": None
+        if answer.demand_check is None
+        else {
+            "turns_per_s": answer.demand_check.turns_per_s,
+            "utilization": answer.demand_check.utilization,
+            "headroom": answer.demand_check.headroom,
+        },
+        "latency": {"ttft_unloaded_s": answer.ttft_unloaded_s, "tpot_s": answer.tpot_s, "ttft_is_lower_bound": True},
+        "turn": {
+            "context_tokens": demand.context,
+            "hit_tokens": demand.hit_tokens,
+            "computed_tokens": demand.computed_tokens,
+            "generated_tokens": demand.generated,
+            "hit_bytes": demand.amounts.hit,
+            "miss_bytes": demand.amounts.miss,
+            "generated_bytes": demand.amounts.generated,
+            "prefill_collective_bytes": demand.amounts.prefill_collective,
+            "decode_collective_bytes": demand.amounts.decode_collective,
+            "prefill_gpu_seconds": demand.prefill_gpu_seconds,
+            "decode_step_base_s": demand.decode_base,
+            "decode_step_per_sequence_s": demand.decode_slope,
+            "kv_format": demand.kv_format,
+        },
+        "parallel": {side: _parallel(getattr(answer, f"{side}_parallel")) for side in ("prefill", "decode")},
+        "memory": {
+            side: {
+                "weight_bytes_per_gpu": memory.weight_bytes_per_gpu,
+                "usable_bytes_per_gpu": memory.usable_bytes_per_gpu,
+                "kv_bytes_per_gpu": memory.kv_bytes_per_gpu,
+            }
+            for side, memory in answer.memory.items()
+        },
+        "pair_traffic_prefill_read_bytes_per_s": answer.pair_traffic[0],
+        "pair_traffic_decode_read_bytes_per_s": answer.pair_traffic[1],
+        "compute_times": demand.compute_origin,
+        "assumptions": list(assumptions(answer)),
+        "sources": sources(answer.scenario),
+        "inputs_sha256": inputs_sha256(answer),
+    }
+
+
+def _range(found: Range) -> dict[str, Any]:
+    return {
+        "lower": None if found.lower is None else float(found.lower),
+        "upper": None if found.upper is None else float(found.upper),
+        "lower_exact": None if found.lower is None else str(found.lower),
+        "upper_exact": None if found.upper is None else str(found.upper),
+        "lower_constraint": found.lower_constraints[0] if found.lower_constraints else None,
+        "upper_constraint": found.upper_constraints[0] if found.upper_constraints else None,
+        "lower_constraints": list(found.lower_constraints),
+        "upper_constraints": list(found.upper_constraints),
+        "empty_because": list(found.empty_because) or None,
+    }
+
+
+def _resource(load: Load) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "name": load.name,
+        "side": load.side,
+        "load": load.load,
+        "capacity": load.capacity,
+        "unit": load.unit,
+        "utilization": load.utilization,
+    }
+    if load.unit == "B/s":
+        entry |= {"load_bytes_per_s": load.load, "capacity_bytes_per_s": load.capacity}
+    if load.detail:
+        entry["detail"] = load.detail
+    return entry
+
+
+def _parallel(parallel: Any) -> dict[str, int]:
+    return {"ep": parallel.ep, "tp": parallel.tp, "dp": parallel.dp}
+
+
+# ---------------------------------------------------------------- people
+
+
+def headline(answer: Evaluation) -> str:
+    """What was asked: model, hardware, workload, deployment, mode."""
+    scenario = answer.scenario
+    hardware = scenario.hardware.name
+    if scenario.decode_hardware != scenario.hardware:
+        hardware += f" + {scenario.decode_hardware.name}"
+    deployment = f"{answer.prefill_nodes}P{answer.decode_nodes}D"
+    return " · ".join((scenario.model.title, hardware, scenario.workload.name, deployment, scenario.settings.mode))
+
+
+def ratio_text(answer: Evaluation) -> str:
+    """P:D in lowest terms."""
+    ratio = Fraction(answer.prefill_nodes, answer.decode_nodes)
+    return f"{ratio.numerator}:{ratio.denominator}"
+
+
+def verdict(answer: Evaluation) -> list[str]:
+    """The answer in lines without style: verdict, rate, bottleneck, demand."""
+    found = answer.ranges.all_traffic
+    if answer.feasible:
+        bounds = (
+            "any P/D"
+            if found.lower is None and found.upper is None
+            else f"{_bound(found.lower, '0')} .. {_bound(found.upper, 'no limit')}"
+        )
+        lines = [f"FEASIBLE   P/D {ratio_text(answer)} lies inside {bounds}"]
+    else:
+        lines = [f"NOT FEASIBLE   {answer.reasons[0]}", *answer.reasons[1:]]
+    turns = answer.turns_per_s
+    rate = f"{significant(turns)} turns/s ({significant(turns / mean_turns(answer.scenario.workload))} agents/s, "
+    rate += f"{show(turns * answer.demand.prompt_tokens, 'tok', 2).replace('tok', 'prompt tok/s')})"
+    if answer.speedup_over_basic is not None and answer.scenario.settings.mode != "basic":
+        rate += f" · {significant(answer.speedup_over_basic, 2)}x basic"
+    lines.append(rate)
+    lines.append(f"Bound by   {_bound_by(answer)}")
+    times = f"Unloaded TTFT {show(answer.ttft_unloaded_s, 's', 2)} (a lower bound), TPOT {show(answer.tpot_s, 's', 2)}"
+    check = answer.demand_check
+    if check is not None:
+        share = f"{100 * check.utilization:.0f} % of the rate, head-room {100 * check.headroom:+.0f} %"
+        lines.append(f"Demand     {significant(check.turns_per_s)} turns/s: {share}")
+    lines.append(f"At that    {times}")
+    return lines
+
+
+def _bound_by(answer: Evaluation) -> str:
+    bottleneck = answer.bottleneck
+    if bottleneck.resource is None:
+        return "nothing that is modelled"
+    text = TITLES[bottleneck.resource]
+    if bottleneck.next is not None and bottleneck.next_gain is not None:
+        gain = f"{100 * bottleneck.next_gain:+.0f} %"
+        following = (
+            f"{TITLES[bottleneck.next]} binds" if bottleneck.next != bottleneck.resource else "the other side's binds"
+        )
+        text += f"; relieving it gives {gain}, then {following}"
+    return text
+
+
+def _bound(value: Any, absent: str) -> str:
+    if value is None:
+        return absent
+    if isinstance(value, Fraction) and value.denominator < 100 and value.numerator < 100:
+        return str(value)
+    return significant(float(value))
+
+
+def _constraint_names(names: tuple[str, ...]) -> str:
+    return ", ".join(TITLES[name] for name in names) or "nothing"
+
+
+def range_rows(answer: Evaluation) -> list[tuple[str, str, str, str, str]]:
+    """Name, lower end, what sets it, upper end, what sets it."""
+    rows = []
+    for name, found in (
+        ("hits only (paper)", answer.ranges.paper),
+        ("with all traffic", answer.ranges.all_traffic),
+        ("at reachable rates", answer.ranges.effective),
+    ):
+        if found.empty_because:
+            rows.append((name, "empty", _constraint_names(found.empty_because), "", ""))
+        else:
+            lower, upper = _constraint_names(found.lower_constraints), _constraint_names(found.upper_constraints)
+            rows.append((name, _bound(found.lower, "-"), lower, _bound(found.upper, "-"), upper))
+    return rows
+
+
+def range_bar(answer: Evaluation, width: int) -> tuple[str, str]:
+    """The range with all traffic on a logarithmic axis, the chosen ratio as ``*``; and the line of labels below."""
+    found = answer.ranges.all_traffic
+    ratio = answer.prefill_nodes / answer.decode_nodes
+    ends = [ratio, *(float(bound) for bound in (found.lower, found.upper) if bound)]
+    low, high = min(BAR_ENDS[0], *(value / 2 for value in ends)), max(BAR_ENDS[1], *(value * 2 for value in ends))
+
+    def place(value: float) -> int:
+        return round((math.log(value) - math.log(low)) / (math.log(high) - math.log(low)) * (width - 1))
+
+    cells = ["-"] * width
+    if not found.empty_because:
+        start = place(float(found.lower)) if found.lower else 0
+        end = place(float(found.upper)) if found.upper else width - 1
+        cells[start : end + 1] = ["#"] * (end + 1 - start)
+        if found.lower:
+            cells[start] = "["
+        if found.upper:
+            cells[end] = "]"
+    cells[place(ratio)] = "*"
+    labels = [" "] * (width + 6)
+    marks = [(low, significant(low, 1)), (high, significant(high, 2)), (ratio, "*" + ratio_text(answer))]
+    marks += (
+        []
+        if found.empty_because
+        else [(float(bound), _bound(bound, "")) for bound in (found.lower, found.upper) if bound]
+    )
+    for value, text in marks:
+        at = max(min(place(value) - len(text) // 2, width + 6 - len(text)), 0)
+        if all(cell == " " for cell in labels[max(at - 1, 0) : at + len(text) + 1]):
+            labels[at : at + len(text)] = list(text)
+    return "|" + "".join(cells) + "|", " " + "".join(labels).rstrip()
+
+
+def show_answer(answer: Evaluation, console: Console) -> None:
+    """Print the human view: the answer, the ranges, the resources, what was assumed."""
+    from rich.text import Text
+
+    width = min(console.width, 100)
+
+    def line(text: str = "", style: str = "", indent: int = 2) -> None:
+        console.print(Text(" " * indent + text if text else "", style=style), overflow="fold")
+
+    def wrapped(text: str, style: str = "", indent: int = 2, hanging: int = 2) -> None:
+        from textwrap import wrap
+
+        for part in wrap(text, width - indent, subsequent_indent=" " * hanging, break_on_hyphens=False):
+            line(part, style, indent)
+
+    wrapped(headline(answer), "bold", indent=0, hanging=2)
+    line()
+    lines = verdict(answer)
+    count = 1 if answer.feasible else len(answer.reasons)
+    for text in lines[:count]:
+        wrapped(text, "bold green" if answer.feasible else "bold red")
+    for text in lines[count:]:
+        wrapped(text, hanging=11)
+    line()
+    _show_ranges(answer, line, width)
+    line()
+    _show_resources(answer, console, width)
+    line()
+    from dualplan.plan.assumptions import assumptions
+
+    wrapped("Assumed: " + "; ".join(assumptions(answer)) + ". All figures and their sources: --json.", "dim")
+
+
+def _show_ranges(answer: Evaluation, line: Any, width: int) -> None:
+    rows = [("P/D range", "lower", "", "upper", ""), *range_rows(answer)]
+    first = max(len(row[0]) for row in rows) + 2
+    bound = max(max(len(row[1]) for row in rows), 5) + 2
+    room = (width - 2 - first - 2 * bound) // 2
+    middle = min(max(len(row[2]) for row in rows) + 2, max(room, 12))
+    for index, (name, lower, because, upper, why) in enumerate(rows):
+        text = f"{name:<{first}}{lower:<{bound}}{because:<{middle}}{upper:<{bound}}{why}"
+        rest = width - 2 - (first + 2 * bound + middle)
+        if len(why) > rest and ", " in why:
+            # several constraints bind at once: one a line, the names stay in their column
+            head, *more = why.split(", ")
+            line(text[: first + 2 * bound + middle] + head + ",", "bold" if index == 0 else "")
+            for position, name_text in enumerate(more):
+                line(" " * (first + 2 * bound + middle) + name_text + ("," if position + 1 < len(more) else ""))
+        else:
+            line(text.rstrip(), "bold" if index == 0 else "")
+    bar, labels = range_bar(answer, width - 2 - first - 8)
+    line(" " * first + bar)
+    line(" " * first + labels)
+
+
+def _show_resources(answer: Evaluation, console: Console, width: int) -> None:
+    from rich.text import Text
+
+    loads = sorted(answer.loads, key=lambda load: -load.utilization)
+    name_width = max(len(_name(load)) for load in loads) + 2
+    bar_width = max(width - name_width - 44, 0)
+    console.print(Text(f"  {'Resource':<{name_width}}{'load':>14}{'capacity':>14}{'used':>8}", style="bold"))
+    for load in loads:
+        used, bar = f"{100 * load.utilization:.0f} %", "#" * round(min(load.utilization, 1) * min(bar_width, 20))
+        amounts = "".join(f"{_amount(value, load.unit):>14}" for value in (load.load, load.capacity))
+        text = f"  {_name(load):<{name_width}}{amounts}{used:>8}  {bar}"
+        binds = load.name == answer.bottleneck.resource and load.utilization > 1 - 1e-9
+        console.print(Text(text.rstrip(), style="bold yellow" if binds else ""))
+
+
+def _name(load: Load) -> str:
+    return TITLES[load.name] + (f" ({load.detail})" if load.detail else "")
+
+
+def _amount(value: float, unit: str) -> str:
+    return f"{significant(value)}/s" if unit == "turns/s" else show(value, unit)
+
+
+def markdown(answer: Evaluation) -> str:
+    """The answer as a short Markdown section."""
+    lines = [f"## {headline(answer)}", ""]
+    lines += [f"- {text}" for text in verdict(answer)]
+    lines += ["", "| P/D range | lower | set by | upper | set by |", "|---|---|---|---|---|"]
+    lines += ["| " + " | ".join(row) + " |" for row in range_rows(answer)]
+    lines += ["", "| resource | load | capacity | used |", "|---|--:|--:|--:|"]
+    lines += [
+        f"| {_name(load)} | {_amount(load.load, load.unit)} | {_amount(load.capacity, load.unit)} "
+        f"| {100 * load.utilization:.1f} % |"
+        for load in answer.loads
+    ]
+    lines += ["", "Assumed:", ""]
+    lines += [f"- {text}" for text in assumptions(answer)]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,96 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dualplan.errors import InputError
+from dualplan.units import UNITS, parse, show, significant
+
+
+@pytest.mark.parametrize(
+    ("text", "dimension", "value"),
+    [
+        ("400Gb/s", "B/s", 50e9),  # 400 gigabit are 50 gigabyte
+        ("50GB/s", "B/s", 50e9),
+        ("80 GiB", "B", 80 * 1024**3),
+        ("80GB", "B", 80e9),
+        ("300ms", "s", 0.3),
+        ("6us", "s", 6e-6),
+        ("2h", "s", 7200),
+        ("1979TFLOPS", "FLOP/s", 1.979e15),
+        ("10.2kW", "W", 10200),
+        ("63.296 USD/h", "USD/h", 63.296),
+        ("1%", "1", 0.01),
+        ("0.5", "1", 0.5),
+        ("0", "B/s", 0),
+        ("1.5e3 B", "B", 1500),
+    ],
+)
+def test_values(text, dimension, value):
+    assert parse(text, dimension) == pytest.approx(value, rel=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("text", "dimension", "part"),
+    [
+        ("400 GB", "B/s", "is a size, a rate is needed (did you mean 400Gb/s"),
+        ("400Gb/s", "B", "is a rate, a size is needed"),
+        ("400", "B/s", "has no unit"),
+        ("40KB", "B", "kB (1000) or KiB (1024)"),
+        ("400Gbps", "B/s", "did you mean Gb/s?"),
+        ("400gb/s", "B/s", "did you mean GB/s or Gb/s?"),
+        ("5 apples", "B", 'unknown unit "apples"'),
+        ("nan", "B/s", "is not a rate"),
+        ("inf GB/s", "B/s", "is not a rate"),
+        ("1e999GB", "B", "too large"),
+        ("", "s", "is not a time"),
+        ("1_000GB", "B", "unknown unit"),
+        ("٣GB", "B", "is not a size"),
+        ("-", "s", "is not a time"),
+        ("9" * 200, "B", "is not a size"),
+    ],
+)
+def test_refusals_say_what_is_wrong(text, dimension, part):
+    with pytest.raises(InputError) as caught:
+        parse(text, dimension, "x.yaml:7: key")
+    assert str(caught.value).startswith("x.yaml:7: key: ")
+    assert part in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@given(st.text(max_size=30), st.sampled_from(["B", "B/s", "s", "FLOP/s", "W", "USD", "USD/h", "1"]))
+def test_any_text_gives_a_finite_number_or_an_input_error(text, dimension):
+    try:
+        assert math.isfinite(parse(text, dimension))
+    except InputError:
+        pass
+
+
+@given(st.sampled_from(sorted(UNITS)), st.floats(1e-3, 1e6))
+def test_every_unit_scales_linearly(unit, number):
+    dimension, factor = UNITS[unit]
+    assert parse(f"{number!r} {unit}", dimension) == pytest.approx(number * factor, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("value", "dimension", "text"),
+    [
+        (50e9, "B/s", "50.0 GB/s"),
+        (999.96e6, "B", "1.00 GB"),
+        (0.0062, "s", "6.20 ms"),
+        (7300, "s", "2.03 h"),
+        (None, "B", "-"),
+        (0, "B", "0 B"),
+    ],
+)
+def test_show(value, dimension, text):
+    assert show(value, dimension) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.02814, "0.0281"), (62.04, "62.0"), (1171, "1,170"), (999.6, "1,000"), (0, "0"), (-3.14159, "-3.14")],
+)
+def test_significant(value, text):
+    assert significant(value) == text
