@@ -1,9 +1,8 @@
-"""``dualplan hardware list|show|schema``: shipped hardware profiles, one profile with its sources, the schema for editors."""
+"""``dualplan hardware list|show|schema``: the shipped profiles, one with all its sources, the schema for editors."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -84,17 +83,17 @@ def schema(
 def storage_ratio(profile: Hardware) -> float:
     """Nominal storage bandwidth of the node in units of one GPU's share of its compute NICs [-].
 
-    That is DualPath's s where every GPU has its own compute NIC; with other NIC counts (AWS p5: 32, HGX H20: 4) it keeps its meaning.
+    DualPath's s = S/B where every GPU has a compute NIC of its own; nodes with other NIC counts compare with it.
     """
-    return profile.snic.count * profile.snic.rate / (profile.cnic.count * profile.cnic.rate / profile.gpu.count)
+    return _storage_bandwidth(profile) * profile.gpu.count / _cnic_bandwidth(profile)
 
 
-def _derived(profile: Hardware) -> dict[str, float]:
-    return {
-        "cnic_node_bandwidth_bytes_per_s": profile.cnic.count * profile.cnic.rate,
-        "storage_bandwidth_bytes_per_s": profile.snic.count * profile.snic.rate,
-        "storage_ratio": storage_ratio(profile),
-    }
+def _cnic_bandwidth(profile: Hardware) -> float:
+    return profile.cnic.count * profile.cnic.rate
+
+
+def _storage_bandwidth(profile: Hardware) -> float:
+    return profile.snic.count * profile.snic.rate
 
 
 # ---------------------------------------------------------------- machine view
@@ -186,7 +185,11 @@ def _document(profile: Hardware) -> dict[str, Any]:
         "name": profile.name,
         "title": profile.title,
         "values": {key: value for key, value in values.items() if key not in _ABOUT},
-        "derived": _derived(profile),
+        "derived": {
+            "cnic_node_bandwidth_bytes_per_s": _cnic_bandwidth(profile),
+            "storage_bandwidth_bytes_per_s": _storage_bandwidth(profile),
+            "storage_ratio": storage_ratio(profile),
+        },
         "notes": list(profile.notes),
         "assumed": [key for key, source in sources.items() if _assumed(source)],
         "without_source": [key for key, source in sources.items() if source is None],
@@ -266,9 +269,10 @@ def _print_list(console: Console, profiles: list[Hardware]) -> None:
             _number(profile.gpu.hbm_capacity / 1e9),
             _price(profile),
         )
+    console.width = max(80, console.width)  # a narrower terminal wraps the rows; columns must not get lost
     console.print(table)
     console.print()
-    console.print("s: storage bandwidth in units of a GPU's share of the compute NICs. HBM: of one GPU.")
+    console.print("s: storage bandwidth over a GPU's share of the compute NICs. HBM: of one GPU.")
     console.print("-: not known. *: storage traffic also loads the compute NICs' wire.")
     console.print("dualplan hardware show NAME prints every value with its source.")
 
@@ -279,8 +283,11 @@ def _number(value: float | None) -> str:
 
     if value is None:
         return "-"
-    text = significant(value)
-    return text.rstrip("0").rstrip(".") if "." in text else text
+    return _trim(significant(value))
+
+
+def _trim(number: str) -> str:
+    return number.rstrip("0").rstrip(".") if "." in number else number
 
 
 def _price(profile: Hardware) -> str:
@@ -297,8 +304,9 @@ def _print_profile(console: Console, profile: Hardware) -> None:
     numbers = {text: index for index, text in enumerate(dict.fromkeys(filter(None, sources.values())), 1)}
     console.print(f"{profile.title} ({profile.name})", style="bold")
     console.print(
-        f"{profile.gpu.count} GPUs, compute NICs {_show('', 'B/s', profile.cnic.count * profile.cnic.rate)}, "
-        f"storage NICs {_show('', 'B/s', profile.snic.count * profile.snic.rate)}: storage ratio s = {_number(storage_ratio(profile))}"
+        f"{profile.gpu.count} GPUs, compute NICs {_show('', 'B/s', _cnic_bandwidth(profile))}, "
+        f"storage NICs {_show('', 'B/s', _storage_bandwidth(profile))}: "
+        f"storage ratio s = {_number(storage_ratio(profile))}"
     )
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
@@ -313,15 +321,7 @@ def _print_profile(console: Console, profile: Hardware) -> None:
             table.add_row(section, None if name else "not given")
         if not name:
             continue
-        source = sources.get(key)
-        mark = (
-            ""
-            if value is None
-            else "no source"
-            if source is None
-            else f"{'assumed ' if _assumed(source) else ''}[{numbers[source]}]"
-        )
-        table.add_row(f"  {name}", _show(key, dimension, value), mark)
+        table.add_row(f"  {name}", _show(key, dimension, value), "" if value is None else _mark(sources[key], numbers))
     console.print(table)
     console.print()
     console.print("Rates are nominal, per direction, of one device; what is not given sets no limit.")
@@ -331,6 +331,12 @@ def _print_profile(console: Console, profile: Hardware) -> None:
     if numbers:
         console.print("\nsources")
         console.print(_hanging([(f"[{index}]", text) for text, index in numbers.items()]))
+
+
+def _mark(source: str | None, numbers: dict[str, int]) -> str:
+    if source is None:
+        return "no source"
+    return f"assumed [{numbers[source]}]" if _assumed(source) else f"[{numbers[source]}]"
 
 
 def _hanging(rows: list[tuple[str, str]]) -> Any:
@@ -346,8 +352,6 @@ def _hanging(rows: list[tuple[str, str]]) -> Any:
 
 def _show(key: str, dimension: str, value: Any) -> str:
     """A value for people: ``50 GB/s (400 Gb/s)``, ``yes``, ``not given``."""
-    import re
-
     from dualplan import units
 
     if value is None:
@@ -358,7 +362,8 @@ def _show(key: str, dimension: str, value: Any) -> str:
         return f"{value:,.0f} USD" if dimension == "USD" else f"{value:,.2f} USD/h"
     if not dimension:
         return f"{value:,}" if isinstance(value, int) else str(value)
-    text = re.sub(r"(\.\d*?)0+(?= |$)", r"\1", units.show(value, dimension, 4)).replace(". ", " ").rstrip(".")
+    number, _, unit = units.show(value, dimension, 4).partition(" ")
+    text = f"{_trim(number)} {unit}".rstrip()
     return f"{text} ({_number(value * 8 / 1e9)} Gb/s)" if key in ("cnic.rate", "snic.rate") else text
 
 
@@ -368,8 +373,9 @@ def _show(key: str, dimension: str, value: Any) -> str:
 def profile_schema() -> dict[str, Any]:
     """JSON Schema (2020-12) of a profile file.
 
-    A profile with ``extends`` may leave out any key, one without must have all that have no default: so what is required stands in
-    the ``else`` branch for every section, and only list items, which a variant replaces whole, keep their own.
+    A profile with ``extends`` may leave out any key, one without must have all that have no default. So what is
+    required stands in the ``else`` branch, section by section; only list items, which a variant replaces whole, keep
+    their own.
     """
     from dualplan.spec.hardware import Hardware
     from dualplan.spec.load import json_schema
@@ -379,18 +385,16 @@ def profile_schema() -> dict[str, Any]:
     parent = {"type": "string", "description": "A shipped profile or a profile file that this one varies."}
     record["properties"] = {"extends": parent} | record["properties"]
     complete = _take_required(document["$defs"], "Hardware")
-    complete["required"] = [
-        key for key in complete["required"] if key not in ("name", "title")
-    ]  # the reader has defaults for them
+    # a file without name or title is read too
+    complete["required"] = [key for key in complete["required"] if key not in ("name", "title")]
     return document | {"if": {"required": ["extends"]}, "else": complete}
 
 
 def _take_required(records: dict[str, Any], name: str) -> dict[str, Any]:
     """Remove ``required`` from a record and from the sections below it; return it as a schema of its own."""
     record = records[name]
-    taken: dict[str, Any] = {}
-    if "required" in record:
-        taken["required"] = record.pop("required")
+    required = record.pop("required", [])
+    taken: dict[str, Any] = {"required": required} if required else {}
     below = {}
     for key, part in record["properties"].items():
         section = _section(part)
@@ -417,15 +421,10 @@ def _key_rows(document: dict[str, Any], name: str, prefix: str = "") -> Iterator
             yield from _key_rows(document, section, path + ".")
             continue
         options = [option for option in (part, *part.get("anyOf", ())) if "type" in option]
-        kinds = [
-            kind
-            for option in options
-            for kind in ([option["type"]] if isinstance(option["type"], str) else option["type"])
-        ]
-        examples = [example for option in options for example in option.get("examples", ())]
+        example = next((example for option in options for example in option.get("examples", ())), None)
         yield {
             "key": path,
-            "type": "quantity" if examples else next(kind for kind in kinds if kind != "null"),
-            "example": examples[0] if examples else None,
+            "type": "quantity" if example else next(option["type"] for option in options if option["type"] != "null"),
+            "example": example,
             "default": part.get("default") if not isinstance(part.get("default"), (dict, list)) else None,
         }
