@@ -260,16 +260,17 @@ def resolve(node: Node, *, where: str, base: Path | None = None, seen: tuple[str
         raise InputError(f"{parent.place}: extends", "a name or a path is needed")
     below = resolve(parent, where=f"{parent.place}: extends", base=base, seen=seen)
     own = Node(child, node.place, origin=node.origin)
-    replaced = {re.sub(r"\[\d+\]", "", path) for path, _ in leaves(own) if path.split(".")[0] not in _META}
+    plain = {re.sub(r"\[\d+\]", "", path): leaf for path, leaf in leaves(own)}
+    replaced = {path: leaf for path, leaf in plain.items() if path.split(".")[0] not in _META}
     sources = below.items().get("sources")
-    if sources is not None and replaced:
+    if sources is not None:
         brought = child["sources"].items() if "sources" in child else {}
         kept = {key: value for key, value in sources.items().items() if key not in replaced}
-        # an empty text hides the source of the section above, which is the parent's too
-        hidden = {
-            key: Node("", sources.place) for key in replaced if not any(part in brought for part in _with_sections(key))
-        }
-        below = Node({**below.items(), "sources": Node(kept | hidden, sources.place)}, below.place)
+        for key, leaf in replaced.items():
+            # an empty text hides the source of the section above, which is the parent's too
+            if leaf.value is not None and not any(part in brought for part in _with_sections(key)):
+                kept[key] = Node("", sources.place, quoted=True)
+        below = Node({**below.items(), "sources": Node(kept, sources.place)}, below.place)
     return merged(below, own)
 
 
