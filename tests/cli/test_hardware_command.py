@@ -96,7 +96,7 @@ def test_show_has_every_value_with_unit_and_source() -> None:
     rows = [line.split() for line in text.splitlines()]
     assert ["hbm_bandwidth", "2.039", "TB/s", "[4]"] in rows
     assert ["rate", "25", "GB/s", "(200", "Gb/s)", "[5]"] in rows
-    assert ["uplinks[0].rate", "31.5", "GB/s", "[16]"] in rows
+    assert ["uplinks[0].rate", "31.5", "GB/s", "assumed", "[16]"] in rows
     assert ["flops.fp8", "not", "given"] in rows
     assert ["storage", "not", "given"] in rows
     assert ["price", "199,000", "USD", "[26]"] in rows
