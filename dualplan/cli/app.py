@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from dualplan import __version__
+from dualplan.cli import feasible, hardware, scenario
 from dualplan.errors import DualplanError
 
 app = typer.Typer(
@@ -23,6 +24,16 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+app.command("feasible")(feasible.feasible)
+app.command("init")(scenario.init)
+app.add_typer(scenario.scenario_app, name="scenario")
+
+hardware_app = typer.Typer(help="Hardware profiles.", no_args_is_help=True, rich_markup_mode=None)
+hardware_app.command("list")(hardware.list_hardware)
+hardware_app.command("show")(hardware.show)
+hardware_app.command("schema")(hardware.schema)
+app.add_typer(hardware_app, name="hardware")
 
 
 def _version(wanted: bool) -> None:

@@ -14,6 +14,7 @@ A compute NIC *reads* when it fetches from host or GPU memory over PCIe, and *wr
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import zip_longest
 from typing import Any, Literal
 
 import msgspec
@@ -261,7 +262,7 @@ def copied_bytes(rows: Iterable[Step], amounts: Bytes, side: str) -> Any:
     """Bytes of a turn that ``side`` copies between host and GPU memory, by NIC loopback or copy engine [B]."""
     rows = tuple(rows)
     total: Any = 0
-    for step, following in zip(rows, (*rows[1:], None), strict=True):
+    for step, following in zip_longest(rows, rows[1:]):
         loopback = (
             following is not None
             and following.source == step.target == f"{side}_cnic"

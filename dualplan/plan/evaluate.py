@@ -99,21 +99,21 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def evaluate(scenario: Scenario, prefill_nodes: int | None = None, decode_nodes: int | None = None) -> Evaluation:
-    """The steady answer for a scenario; node counts given here replace its own. Raises InputError without node
-    counts.
+    """The steady answer for a scenario; node counts given here replace its own. Raises InputError without node counts.
+
+    A deployment that cannot hold its weights and a context has no rate: its turns per second are 0 and HBM is what binds.
     """
     setup = prepare(scenario, prefill_nodes, decode_nodes)
     problem = build(setup, scenario.settings.mode)
-    rate = solve(problem)
-    basic = rate if problem.mode == "basic" else solve(build(setup, "basic"))
-    turns = rate.turns_per_s or 0.0
-    speedup = turns / basic.turns_per_s if basic.turns_per_s else None
-    found = ranges(setup, problem)
+    missing = misfits(setup, problem)
+    rate = Rate(0.0, 0.0, None) if missing else solve(problem)
+    basic = rate if problem.mode == "basic" or missing else solve(build(setup, "basic"))
+    turns = float(rate.turns_per_s or 0.0)
     check = _check_demand(setup, turns)
-    at_rate = min(check.turns_per_s, turns) if check else turns
-    tpot = _tpot(setup, problem.demand, at_rate)
+    found = ranges(setup, problem)
     ttft = _ttft(setup, problem)
-    reasons = _reasons(setup, problem, found.all_traffic, check, ttft)
+    reasons = (*missing.values(), *_reasons(setup, problem, found.all_traffic, check, ttft))
+    share = rate.decode_share
     return Evaluation(
         scenario=scenario,
         prefill_nodes=setup.prefill_nodes,
@@ -123,15 +123,15 @@ def evaluate(scenario: Scenario, prefill_nodes: int | None = None, decode_nodes:
         demand=problem.demand,
         memory={"prefill": setup.prefill_memory, "decode": setup.decode_memory},
         turns_per_s=turns,
-        decode_read_share=None if problem.mode in SINGLE_SIDED else rate.decode_share,
+        decode_read_share=None if problem.mode in SINGLE_SIDED else float(share),
         loads=_loads(setup, problem, rate),
-        bottleneck=_bottleneck(problem, rate),
+        bottleneck=_bottleneck(problem, rate, missing),
         ranges=found,
         collectives=_collectives(setup, problem, turns),
         balance=problem.balance,
-        speedup_over_basic=speedup,
+        speedup_over_basic=turns / basic.turns_per_s if basic.turns_per_s else None,
         ttft_unloaded_s=ttft,
-        tpot_s=tpot,
+        tpot_s=_tpot(setup, problem.demand, min(check.turns_per_s, turns) if check else turns),
         pair_traffic=_pair_traffic(setup),
         demand_check=check,
         feasible=not reasons,
@@ -186,6 +186,8 @@ def _decode_sequences(setup: Setup, demand: TurnDemand, turns_per_s: float) -> f
 
 
 def _tpot(setup: Setup, demand: TurnDemand, turns_per_s: float) -> float:
+    if not demand.generated:
+        return float(time_per_output_token(demand.decode_base, demand.decode_slope, 1))
     engines = decode_engines(setup)
     batch = batch_at_turn_rate(demand.decode_base, demand.decode_slope, turns_per_s / engines, demand.generated)
     return float(time_per_output_token(demand.decode_base, demand.decode_slope, max(batch, 1.0)))
@@ -199,7 +201,9 @@ def _ttft(setup: Setup, problem: Problem) -> float:
     return reading + problem.demand.prefill_latency
 
 
-def _bottleneck(problem: Problem, rate: Rate) -> Bottleneck:
+def _bottleneck(problem: Problem, rate: Rate, missing: dict[str, str]) -> Bottleneck:
+    if missing:
+        return Bottleneck(resource=f"{next(iter(missing))}_hbm", side=next(iter(missing)))
     if rate.binding is None:
         return Bottleneck(resource=None)
     binding = problem.resources[rate.binding]
@@ -237,31 +241,35 @@ def _check_demand(setup: Setup, turns_per_s: float) -> DemandCheck | None:
         wanted.append(demand.arrival_rate * mean_turns(setup.scenario.workload))
     if not wanted:
         return None
-    most = max(wanted)
-    used = most / turns_per_s
-    return DemandCheck(turns_per_s=most, utilization=used, headroom=1 / used - 1)
+    used = max(wanted) / turns_per_s if turns_per_s else float("inf")
+    return DemandCheck(turns_per_s=max(wanted), utilization=used, headroom=1 / used - 1)
 
 
-def _reasons(setup: Setup, problem: Problem, full: Range, check: DemandCheck | None, ttft: float) -> tuple[str, ...]:
-    """Why the deployment is not feasible, a sentence each; empty when it is."""
-    reasons = []
-    slo = setup.scenario.settings.slo
-    for side, memory in (("prefill", setup.prefill_memory), ("decode", setup.decode_memory)):
-        context = (
-            problem.demand.sequence_bytes / (setup.decode_parallel if side == "decode" else setup.prefill_parallel).tp
-        )
+def misfits(setup: Setup, problem: Problem) -> dict[str, str]:
+    """Sides whose HBM cannot hold the weights and one context, each with a sentence."""
+    found = {}
+    for side, memory, parallel in (
+        ("prefill", setup.prefill_memory, setup.prefill_parallel),
+        ("decode", setup.decode_memory, setup.decode_parallel),
+    ):
+        context = problem.demand.sequence_bytes / parallel.tp
         if memory.kv_bytes_per_gpu <= 0:
-            reasons.append(
-                f"Weights do not fit on the {side} side: {memory.weight_bytes_per_gpu / 1e9:.1f} GB a GPU of "
-                f"{memory.usable_bytes_per_gpu / 1e9:.1f} GB usable."
+            found[side] = (
+                f"Weights do not fit on the {side} side: {memory.weight_bytes_per_gpu / 1e9:.1f} GB a GPU, "
+                f"{memory.usable_bytes_per_gpu / 1e9:.1f} GB are usable."
             )
-        elif memory.kv_bytes_per_gpu < (
-            context if side == "decode" or problem.mode == "basic" else context / problem.demand.layers
-        ):
-            reasons.append(
+        elif memory.kv_bytes_per_gpu < context:
+            found[side] = (
                 f"One context does not fit on the {side} side: {context / 1e9:.2f} GB a GPU, "
                 f"{memory.kv_bytes_per_gpu / 1e9:.2f} GB are left beside the weights."
             )
+    return found
+
+
+def _reasons(setup: Setup, problem: Problem, full: Range, check: DemandCheck | None, ttft: float) -> tuple[str, ...]:
+    """Why a deployment that fits is not feasible, a sentence each; empty when it is."""
+    reasons = []
+    slo = setup.scenario.settings.slo
     ratio = Fraction(setup.prefill_nodes, setup.decode_nodes)
     if full.empty_because:
         names = " and ".join(TITLES[name] for name in full.empty_because)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -31,17 +32,17 @@ SINGLE_SIDED: tuple[Mode, ...] = ("basic", "layerwise", "dram-pool", "oracle")
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything about a deployment that does not depend on the mode: who runs where, what a turn asks for."""
+    """Who runs where: what does not depend on the mode. Node counts may be arrays that share one parallelism."""
 
     scenario: Scenario
-    prefill_nodes: int
-    decode_nodes: int
+    prefill_nodes: Any
+    decode_nodes: Any
     prefill_parallel: Parallel
     decode_parallel: Parallel
     prefill_memory: SideMemory
     decode_memory: SideMemory
 
-    def nodes(self, side: str) -> int:
+    def nodes(self, side: str) -> Any:
         """Nodes of a side."""
         return self.prefill_nodes if side == "prefill" else self.decode_nodes
 
@@ -114,7 +115,12 @@ def build(setup: Setup, mode: Mode) -> Problem:
     prefill, decode = scenario.hardware, scenario.decode_hardware
     given = given_collectives(scenario)
     demand = turn_demand(
-        scenario, mode, setup.prefill_parallel, setup.decode_parallel, setup.decode_memory, collectives=given is None
+        scenario,
+        mode,
+        setup.prefill_parallel,
+        setup.decode_parallel,
+        setup.decode_memory,
+        derive_collectives=given is None,
     )
     amounts = demand.amounts
     table = steps(mode, staging=settings.staging, copy=settings.copy, persist=settings.persist)
@@ -177,14 +183,12 @@ def reachable_read_rate(hardware: Hardware, size: float) -> float:
     return effective_read_rate(size, rate, hardware.snic.time_per_read) if size else rate
 
 
-def _serves(name: str, side: Path, capacity: float) -> Resource:
+def _serves(name: str, side: Path, capacity: Any) -> Resource:
     return Resource(name=name, side=side, unit="turns/s", nominal=capacity, capacity=capacity, prefill=1, decode=1)
 
 
-def _holds(name: str, side: Path, capacity: float, prefill: float, decode: float) -> list[Resource]:
+def _holds(name: str, side: Path, capacity: Any, prefill: Any, decode: Any) -> list[Resource]:
     """A memory that turns hold bytes of for a time: by Little's law, bytes times seconds of a turn at the turn rate."""
-    if not (prefill or decode):
-        return []
     return [
         Resource(name=name, side=side, unit="B", nominal=capacity, capacity=capacity, prefill=prefill, decode=decode)
     ]  # type: ignore[arg-type]
@@ -197,7 +201,7 @@ def read_seconds(hardware: Hardware, size: float) -> float:
 
 def _prefill_resources(setup: Setup, demand: TurnDemand, mode: Mode) -> list[Resource]:
     gpus = setup.prefill_nodes * setup.scenario.hardware.gpu.count
-    room = gpus * max(setup.prefill_memory.kv_bytes_per_gpu, 0.0)
+    room = setup.prefill_memory.kv_bytes_per_gpu
     whole = demand.amounts.hit + demand.amounts.miss
     if mode == "basic":
         # a batch's whole KV lies in HBM from the start of its read to the end of its prefill
@@ -205,13 +209,15 @@ def _prefill_resources(setup: Setup, demand: TurnDemand, mode: Mode) -> list[Res
     else:
         held = whole / demand.layers * demand.prefill_latency
     resources = [_serves("prefill_compute", "prefill", gpus / demand.prefill_gpu_seconds)]
-    return resources + (_holds("prefill_hbm", "prefill", room, held, held) if room else [])
+    return resources + (_holds("prefill_hbm", "prefill", gpus * room, held, held) if room > 0 else [])
 
 
 def _decode_resources(setup: Setup, demand: TurnDemand) -> tuple[list[Resource], bool]:
     """Decode slots from HBM, and decode speed: by the TPOT that is asked for, else the asymptote of ever larger
     batches.
     """
+    if not demand.generated:
+        return [], False
     engines = decode_engines(setup)
     tpot = setup.scenario.settings.slo.tpot
     unreachable = tpot is not None and time_per_output_token(demand.decode_base, demand.decode_slope, 1) > tpot
@@ -232,7 +238,7 @@ def _decode_resources(setup: Setup, demand: TurnDemand) -> tuple[list[Resource],
     return resources, unreachable
 
 
-def decode_engines(setup: Setup) -> float:
+def decode_engines(setup: Setup) -> Any:
     """Groups of GPUs that decode a sequence each: one GPU, or ``tp`` of them."""
     return setup.decode_nodes * setup.scenario.decode_hardware.gpu.count / setup.decode_parallel.tp
 
@@ -267,17 +273,28 @@ def _buffers(setup: Setup, demand: TurnDemand, mode: Mode) -> list[Resource]:
             held = ((amounts.loaded + amounts.miss) * prefill_time, reading + amounts.miss * prefill_time)
         else:
             held = (0.0, reading)
-        result += _holds(f"{side}_buffer", side, buffer * setup.nodes(side), *held)
+        if any(held):
+            result += _holds(f"{side}_buffer", side, buffer * setup.nodes(side), *held)
     return result
+
+
+def uses(problem: Problem, without: Sequence[int] = ()) -> list[Use]:
+    """Seconds that a turn takes of each resource, but for those left out."""
+    return [
+        Use(resource.name, resource.prefill / resource.capacity, resource.decode / resource.capacity)
+        for index, resource in enumerate(problem.resources)
+        if index not in without
+    ]
+
+
+def storage_positions(found: Sequence[Use]) -> list[int]:
+    """Positions of the storage NICs, whose use is evened out."""
+    return [position for position, use in enumerate(found) if use.name.endswith("snic_ingress")]
 
 
 def solve(problem: Problem, without: Sequence[int] = ()) -> Rate:
     """The highest turn rate of a problem, optionally with some of its resources unlimited."""
+    found = uses(problem, without)
     kept = [index for index in range(len(problem.resources)) if index not in without]
-    uses = [
-        Use(resource.name, resource.prefill / resource.capacity, resource.decode / resource.capacity)
-        for resource in (problem.resources[index] for index in kept)
-    ]
-    storage = [position for position, use in enumerate(uses) if use.name.endswith("snic_ingress")]
-    rate = best_split(uses, both_paths=problem.mode not in SINGLE_SIDED, balance=storage)
+    rate = best_split(found, both_paths=problem.mode not in SINGLE_SIDED, balance=storage_positions(found))
     return msgspec.structs.replace(rate, binding=None if rate.binding is None else kept[rate.binding])

@@ -1,0 +1,145 @@
+"""Many P/D points at once: the steady rate and verdict over arrays of node counts, by the same equations.
+
+Points that share a parallelism share the demand of a turn; only node counts vary, so the resources become arrays.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from dualplan.plan.evaluate import misfits
+from dualplan.plan.problem import SINGLE_SIDED, Problem, Setup, build, prepare, storage_positions, uses
+from dualplan.plan.ranges import ranges
+from dualplan.spec.scenario import Scenario
+
+Floats = NDArray[np.float64]
+
+
+class Grid(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry a point. ``bottleneck``: names; ``decode_read_share``: NaN in modes without a choice."""
+
+    prefill_nodes: NDArray[np.int64]
+    decode_nodes: NDArray[np.int64]
+    turns_per_s: Floats
+    decode_read_share: Floats
+    bottleneck: NDArray[np.str_]
+    inside_range: NDArray[np.bool_]
+    fits: NDArray[np.bool_]
+
+
+def evaluate_grid(scenario: Scenario, prefill_nodes: Any, decode_nodes: Any) -> Grid:
+    """The steady rate of every (prefill_nodes[i], decode_nodes[i]); integer arrays of one length."""
+    prefill = np.asarray(prefill_nodes, dtype=np.int64)
+    decode = np.asarray(decode_nodes, dtype=np.int64)
+    turns, share = np.zeros(len(prefill)), np.full(len(prefill), np.nan)
+    names = np.full(len(prefill), "", dtype="<U24")
+    inside, fits = np.zeros(len(prefill), dtype=bool), np.zeros(len(prefill), dtype=bool)
+    for setup, members in _groups(scenario, prefill, decode):
+        problem = build(setup, scenario.settings.mode)
+        found = ranges(setup, problem).all_traffic
+        ratio = prefill[members] / decode[members]
+        low = -np.inf if found.lower is None else float(found.lower)
+        high = np.inf if found.upper is None else float(found.upper)
+        inside[members] = (not found.empty_because) & (low <= ratio * (1 + 1e-15)) & (ratio * (1 - 1e-15) <= high)
+        missing = misfits(setup, problem)
+        fits[members] = not missing
+        if missing:
+            names[members] = f"{next(iter(missing))}_hbm"
+            continue
+        turns[members], split, binding = _rates(problem, len(members))
+        names[members] = np.array([resource.name for resource in problem.resources])[binding]
+        share[members] = np.nan if problem.mode in SINGLE_SIDED else split
+    return Grid(
+        prefill_nodes=prefill,
+        decode_nodes=decode,
+        turns_per_s=turns,
+        decode_read_share=share,
+        bottleneck=names,
+        inside_range=inside,
+        fits=fits,
+    )
+
+
+def _groups(scenario: Scenario, prefill: NDArray[np.int64], decode: NDArray[np.int64]) -> list[tuple[Setup, Any]]:
+    """Points that share a parallelism, as one setup with arrays of node counts."""
+    keys: dict[tuple[Any, Any], list[int]] = {}
+    setups: dict[tuple[Any, Any], Setup] = {}
+    sides = {
+        "prefill": {int(n): prepare(scenario, int(n), int(decode.max(initial=1))) for n in np.unique(prefill)},
+        "decode": {int(n): prepare(scenario, int(prefill.max(initial=1)), int(n)) for n in np.unique(decode)},
+    }
+    for index, (p, d) in enumerate(zip(prefill.tolist(), decode.tolist(), strict=True)):
+        of_prefill, of_decode = sides["prefill"][p], sides["decode"][d]
+        key = (of_prefill.prefill_parallel, of_decode.decode_parallel)
+        keys.setdefault(key, []).append(index)
+        if key not in setups:
+            setups[key] = msgspec.structs.replace(
+                of_prefill, decode_parallel=of_decode.decode_parallel, decode_memory=of_decode.decode_memory
+            )
+    groups = []
+    for key, members in keys.items():
+        index = np.array(members)
+        nodes = {"prefill_nodes": prefill[index].astype(float), "decode_nodes": decode[index].astype(float)}
+        groups.append((msgspec.structs.replace(setups[key], **nodes), index))
+    return groups
+
+
+def _rates(problem: Problem, count: int) -> tuple[Floats, Floats, NDArray[np.int64]]:
+    """Turns/s, share of decode-read turns and index of the binding resource, for arrays of node counts."""
+    found = uses(problem)
+    starts = np.stack([np.broadcast_to(np.asarray(use.prefill, dtype=float), count) for use in found])
+    slopes = np.stack([np.broadcast_to(np.asarray(use.decode - use.prefill, dtype=float), count) for use in found])
+    share = np.zeros(count)
+    if problem.mode not in SINGLE_SIDED:
+        share = lowest_point(starts, slopes)
+        top = (starts + share * slopes).max(axis=0)
+        storage = storage_positions(found)
+        low, high = level(starts, slopes, top)
+        share = np.clip(lowest_point(starts[storage], slopes[storage]), low, high)
+    values = starts + share * slopes
+    top = values.max(axis=0)
+    binding = (values >= top * (1 - 1e-12)).argmax(axis=0)
+    return 1 / top, share, binding
+
+
+def lowest_point(starts: Floats, slopes: Floats) -> Floats:
+    """Column by column the x in 0..1 where the largest of the lines ``starts + x*slopes`` [lines, columns] is smallest."""
+    columns = np.arange(starts.shape[1])
+    share = np.zeros(starts.shape[1])
+    if not len(starts):
+        return share
+    left = np.lexsort((slopes, starts), axis=0)[-1]
+    right = np.lexsort((-slopes, starts + slopes), axis=0)[-1]
+    flat = slopes[left, columns] >= 0
+    end = ~flat & (slopes[right, columns] < 0)
+    share[end] = 1.0
+    active = ~flat & ~end
+    for _ in range(len(starts) + 2):
+        if not active.any():
+            break
+        at = columns[active]
+        l, r = left[active], right[active]  # noqa: E741
+        x = (starts[l, at] - starts[r, at]) / (slopes[r, at] - slopes[l, at])
+        values = starts[:, at] + x * slopes[:, at]
+        highest = values.argmax(axis=0)
+        done = values.max(axis=0) <= (starts[l, at] + x * slopes[l, at]) * (1 + 1e-14)
+        share[at] = x
+        falls = slopes[highest, at] < 0
+        left[at] = np.where(falls & ~done, highest, l)
+        right[at] = np.where(~falls & ~done, highest, r)
+        active[at[done]] = False
+    return share
+
+
+def level(starts: Floats, slopes: Floats, top: Floats) -> tuple[Floats, Floats]:
+    """Column by column the interval of x in 0..1 where no line exceeds ``top``."""
+    reach = top * (1 + 1e-12)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        x = (top - starts) / slopes
+    low = np.where((starts > reach) & (slopes < 0), x, 0.0).max(axis=0)
+    high = np.where((starts + slopes > reach) & (slopes > 0), x, 1.0).min(axis=0)
+    return low, np.maximum(low, high)
