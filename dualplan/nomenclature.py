@@ -35,7 +35,13 @@ _ROWS: tuple[tuple[str, ...], ...] = (
         "dualplan: NIC counts other than GPU counts",
     ),
     ("storage_bandwidth", "S", "S", "B/s", "all storage NICs of a node, per direction", "dualplan"),
-    ("storage_ratio", "s", "s", "1", "storage bandwidth of a node in units of one compute NIC, S/B"),
+    (
+        "storage_ratio",
+        "s",
+        "s",
+        "1",
+        "storage bandwidth of a node in units of a GPU's share of the compute NICs, S·g/C; S/B with one NIC a GPU",
+    ),
     ("dram_bandwidth", "M", "M", "B/s", "host memory of a node; reads and writes add up"),
     ("hit", "H", "H", "B", "KV-cache bytes of the reused prefix of a turn"),
     (

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import re
+from fractions import Fraction
 
 from dualplan.errors import InputError
 
@@ -73,7 +74,7 @@ def parse(text: str, dimension: str, where: str = "") -> float:
     if match is None:
         raise InputError(where, f'"{text[:60]}" is not {kind}', f"write for example {example}")
     number, unit = float(match[1]), match[2] or ""
-    if not math.isfinite(number):
+    if not math.isfinite(number) or abs(number) > 1e30:
         raise InputError(where, f'"{text}" is too large for a number')
     if not unit:
         if number == 0 or dimension == "1":
@@ -86,10 +87,8 @@ def parse(text: str, dimension: str, where: str = "") -> float:
         raise InputError(
             where, f'"{text}" is {_KIND[found][0]}, {kind} is needed', _near_miss(match[1], unit, dimension)
         )
-    value = number * factor
-    if not math.isfinite(value) or (value == 0) != (number == 0):
-        raise InputError(where, f'"{text}" is out of the range of numbers')
-    return value
+    # in rationals, so that 2.039TB/s is the float nearest to 2.039e12
+    return float(Fraction(match[1]) * Fraction(repr(factor))) if abs(number) > 1e-30 else 0.0
 
 
 def _unit_hint(unit: str, dimension: str) -> str:
@@ -120,6 +119,13 @@ def _near_miss(number: str, unit: str, dimension: str) -> str:
     if dimension == "B" and UNITS[unit][0] == "B/s":
         return f"did you mean {number}{unit.removesuffix('/s')}?"
     return f"write for example {_KIND[dimension][1]}"
+
+
+def pattern(dimension: str) -> str:
+    """A regular expression of the texts that are quantities of a dimension, for JSON Schema."""
+    names = "|".join(re.escape(name) for name, (found, _) in UNITS.items() if found == dimension)
+    number = r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?"
+    return rf"^\s*({number}\s*({names})|[+-]?0+(\.0*)?)\s*$"
 
 
 def show(value: float | None, dimension: str, digits: int = 3) -> str:

@@ -13,6 +13,7 @@ import typer
 
 from dualplan import __version__
 from dualplan.cli import feasible, hardware, scenario
+from dualplan.cli.options import ClosedPipe
 from dualplan.errors import DualplanError
 
 app = typer.Typer(
@@ -71,7 +72,7 @@ def run(arguments: list[str]) -> int:
     try:
         code = _invoke(arguments)
         sys.stdout.flush()
-    except BrokenPipeError:
+    except (BrokenPipeError, ClosedPipe):
         return _closed_pipe()
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")

@@ -35,6 +35,17 @@ OutputOption = Annotated[
 
 def emit(output: Output, fmt: Format = Format.table, as_json: bool = False, file: Path | None = None) -> None:
     """Print a result, or write it to ``file`` through a temporary name so that no half-written file is ever left."""
+    try:
+        _emit(output, fmt, as_json, file)
+    except BrokenPipeError:
+        raise ClosedPipe from None
+
+
+class ClosedPipe(Exception):
+    """Standard output has no reader any more. The option parser has an opinion on EPIPE of its own, so it gets another name."""
+
+
+def _emit(output: Output, fmt: Format, as_json: bool, file: Path | None) -> None:
     from dualplan.report.output import render
 
     form = Format.json if as_json else fmt

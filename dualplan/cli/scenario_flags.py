@@ -41,7 +41,7 @@ _KEYS = {
 def _template(
     file: Annotated[
         Path | None,
-        typer.Argument(metavar="[SCENARIO]", help="Scenario file (see: dualplan init).", show_default=False),
+        typer.Argument(metavar="SCENARIO", help="Scenario file (see: dualplan init).", show_default=False),
     ] = None,
     hardware: Annotated[str | None, typer.Option(help="Node of both sides: a shipped profile or a file.")] = None,
     decode_hardware: Annotated[str | None, typer.Option(help="Node of the decode side, if it differs.")] = None,

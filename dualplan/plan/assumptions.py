@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Any
 
 from dualplan.plan.evaluate import Evaluation
 from dualplan.plan.problem import SINGLE_SIDED
-from dualplan.plan.resources import storage_bandwidth
+from dualplan.plan.resources import cnic_bandwidth, storage_bandwidth
 from dualplan.spec.hardware import Hardware, unsourced
 from dualplan.spec.scenario import Scenario
 
@@ -94,7 +93,7 @@ def sources(scenario: Scenario) -> list[dict[str, str]]:
     if scenario.decode_hardware != scenario.hardware:
         sides.append(("decode_hardware", scenario.decode_hardware))
     for key, hardware in sides:
-        found += [{"key": f"{key}.{path}", "source": text} for path, text in hardware.sources.items()]
+        found += [{"key": f"{key}.{path}", "source": text} for path, text in hardware.sources.items() if text]
     found += [{"key": "model", "source": text} for text in scenario.model.sources]
     found += [{"key": "workload", "source": text} for text in scenario.workload.sources]
     return found

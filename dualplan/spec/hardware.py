@@ -39,7 +39,7 @@ class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pass
 
 
-class Flops(_Record):
+class Flops(_Record, frozen=True):
     """Dense peak of one GPU by data type [FLOP/s]."""
 
     bf16: ComputeRate
@@ -48,7 +48,7 @@ class Flops(_Record):
     int8: ComputeRate | None = None
 
 
-class Gpu(_Record):
+class Gpu(_Record, frozen=True):
     """The GPUs of a node; memory and power are of one GPU."""
 
     kind: str
@@ -59,7 +59,7 @@ class Gpu(_Record):
     power: Power | None = None
 
 
-class Cnic(_Record):
+class Cnic(_Record, frozen=True):
     """Compute NICs (the network of collectives and of P-D transfers). ``rate`` is of one NIC and direction."""
 
     count: Count
@@ -67,7 +67,7 @@ class Cnic(_Record):
     efficiency: Efficiency = 1.0
 
 
-class Snic(_Record):
+class Snic(_Record, frozen=True):
     """Storage NICs. A read takes ``time_per_read`` plus its bytes at ``rate * efficiency``.
 
     ``shares_cnic``: there is no separate storage network; storage traffic also loads the compute NICs' wire.
@@ -80,7 +80,7 @@ class Snic(_Record):
     shares_cnic: bool = False
 
 
-class Dram(_Record):
+class Dram(_Record, frozen=True):
     """Host memory of a node. ``bandwidth``: reads and writes together. ``kv_buffer``: part set aside for KV in flight.
 
     ``buffer_sockets``: sockets whose memory holds the KV buffers; with fewer than ``sockets`` only that part of the
@@ -94,7 +94,7 @@ class Dram(_Record):
     kv_buffer: Size | None = None
 
 
-class Uplink(_Record):
+class Uplink(_Record, frozen=True):
     """A PCIe link that several devices share on their way to the host; ``count`` such links in a node, ``rate`` per
     direction.
     """
@@ -106,7 +106,7 @@ class Uplink(_Record):
     snics: CountOrZero = 0
 
 
-class Pcie(_Record):
+class Pcie(_Record, frozen=True):
     """PCIe of a node. ``rate`` is of one device's slot and direction. ``numa_link``: the link between the sockets,
     per direction.
 
@@ -121,14 +121,14 @@ class Pcie(_Record):
     numa_link: Bandwidth | None = None
 
 
-class Nvlink(_Record):
+class Nvlink(_Record, frozen=True):
     """Scale-up network. ``bandwidth`` of one GPU and direction; ``domain_gpus`` GPUs reach each other over it."""
 
     bandwidth: Bandwidth
     domain_gpus: Count
 
 
-class Storage(_Record):
+class Storage(_Record, frozen=True):
     """The KV store behind the storage NICs. Bandwidths are of the whole store; None: not a limit."""
 
     kind: str
@@ -137,7 +137,7 @@ class Storage(_Record):
     latency: Duration | None = None
 
 
-class CopyCost(_Record):
+class CopyCost(_Record, frozen=True):
     """Submission of one host-GPU copy: by RDMA write through the compute NIC, or by the CUDA copy engine, and
     parallel queues of a GPU.
     """
@@ -147,10 +147,10 @@ class CopyCost(_Record):
     queues: Count = 1
 
 
-class Efficiencies(_Record):
+class Efficiencies(_Record, frozen=True):
     """Reachable share of a peak, and fixed costs. See dualplan.model.compute for how they enter.
 
-    ``prefill`` and ``attention``: of the peak FLOPS in prefill. ``hbm``: of the HBM bandwidth while decoding.
+    ``prefill`` and ``attention``: of the peak FLOPS in prefill. ``decode``: of the peak in decode, as prefill if None. ``hbm``: of the HBM bandwidth while decoding.
     ``decode_layer_time``: launch and synchronisation of one layer of one decode step. ``memory``: share of HBM that
     the engine may use.
     ``reserve``: HBM for activations, graphs and communication.
@@ -159,12 +159,13 @@ class Efficiencies(_Record):
     prefill: Efficiency
     attention: Efficiency
     hbm: Efficiency
+    decode: Efficiency | None = None
     decode_layer_time: Duration = 0.0
     memory: Efficiency = 0.9
     reserve: Size = 4.17e9
 
 
-class Cost(_Record):
+class Cost(_Record, frozen=True):
     """What a node costs and draws. Any of them may be unknown."""
 
     price: Money | None = None
@@ -172,7 +173,7 @@ class Cost(_Record):
     power: Power | None = None
 
 
-class Hardware(_Record, kw_only=True):
+class Hardware(_Record, frozen=True, kw_only=True):
     """A node type. ``sources`` maps a key path (or a section) to a citation, or to ``assumed: why``."""
 
     name: str

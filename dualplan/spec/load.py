@@ -20,17 +20,15 @@ import msgspec
 from msgspec import Meta
 
 from dualplan.errors import InputError, did_you_mean, problem
-from dualplan.units import parse
+from dualplan.units import parse, pattern
 
 MAX_YAML_BYTES = 1_000_000
 MAX_NODES = 100_000
 MAX_DEPTH = 40
 
-_PATTERN = r"^\s*[+-]?[0-9.]+([eE][+-]?[0-9]+)?\s*[A-Za-zµ/%]*\s*$"
-
 
 def _quantity(dimension: str, example: str, **bounds: float) -> Meta:
-    schema = {"type": ["string", "number"], "pattern": _PATTERN, "examples": [example]}
+    schema = {"type": ["string", "number"], "pattern": pattern(dimension), "examples": [example]}
     return Meta(extra={"dimension": dimension} | bounds, extra_json_schema=schema)
 
 

@@ -40,28 +40,28 @@ class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pass
 
 
-class Slo(_Record):
+class Slo(_Record, frozen=True):
     """Service levels: time to first token, time per output token [s]."""
 
     ttft: Duration | None = None
     tpot: Duration | None = None
 
 
-class Demand(_Record):
+class Demand(_Record, frozen=True):
     """What the deployment must carry: agents that start per second, or turns per second."""
 
     arrival_rate: Positive | None = None
     turn_rate: Positive | None = None
 
 
-class CollectiveLoad(_Record):
+class CollectiveLoad(_Record, frozen=True):
     """Share of each side's compute NICs that collectives take, given instead of derived."""
 
     prefill: BelowOne
     decode: BelowOne
 
 
-class ParallelKeys(_Record):
+class ParallelKeys(_Record, frozen=True):
     """Parallelism as written in YAML."""
 
     ep: Count | None = None
@@ -69,13 +69,13 @@ class ParallelKeys(_Record):
     dp: Count | None = None
 
 
-class Side(_Record):
+class Side(_Record, frozen=True):
     """Settings of one side."""
 
     parallel: str | ParallelKeys | None = None
 
 
-class Settings(_Record):
+class Settings(_Record, frozen=True):
     """A scenario without its three inputs. ``pool_share``: share of hits that a DRAM pool serves in mode dram-pool.
 
     ``residency``: share of a turn's prefix that still is on the decode node. ``balance``: largest over mean load of
@@ -317,7 +317,7 @@ def _parallel(side: str, items: dict[str, Node], settings: Settings) -> Parallel
     return parse_parallel(value, where=where)
 
 
-class ScenarioFile(Settings, kw_only=True):
+class ScenarioFile(Settings, frozen=True, kw_only=True):
     """What a scenario file may hold; only its JSON Schema is used, to help editors."""
 
     hardware: str | dict[str, Any]

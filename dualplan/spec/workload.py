@@ -74,7 +74,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """A population of agent trajectories. Lengths in tokens, times in seconds.
 
     ``recipe`` names a trajectory recipe in ``dualplan/data/trajectories.yaml``; ``block`` is the unit of a cache hit
-    [tokens]; ``max_length`` is where trajectories are cut [tokens]; ``assumed`` lists the keys that no source gives.
+    [tokens]; ``mix`` holds representative turns measured on a trace, whose contexts are hits in whole blocks;
+    ``max_length`` is where trajectories are cut [tokens]; ``assumed`` lists the keys that no source gives.
     """
 
     name: str = ""
@@ -85,6 +86,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     generated: NonNegative | Distribution
     means: MeansKind = "mean_per_turn"
     per_turn: TurnMeans | None = None
+    mix: tuple[Turn, ...] = ()
     think_time: Duration | Durations = 0.0
     correlation: Correlation | None = None
     max_length: Positive | None = None
@@ -140,6 +142,8 @@ def turn_mix(workload: Workload) -> tuple[Turn, ...]:
     its mean, so the overall mean is exact. The turns are the 8 x 8 pairs of context and append classes; the generated
     classes run over them as a Latin square: every pair of two lengths is met equally often (independent lengths).
     """
+    if workload.mix:
+        return workload.mix
     if workload.per_turn is not None:
         means = workload.per_turn
         return (Turn(weight=1.0, context=means.context, append=means.append, generated=means.generated),)
@@ -187,6 +191,7 @@ def with_plain_means(
         generated=own.generated if generated is None and own else generated,
         means="mean_per_turn",
         per_turn=None,
+        mix=(),
         correlation=None,
         recipe=None,
         hit_rate=None,
