@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 MAX_BYTES = 4_000_000
 """Largest capture that is read; those of real machines have a few kB."""
 
+_SHOWN = 8
+
 
 def import_hardware(
     files: Annotated[
@@ -192,9 +194,8 @@ def _show(console: Console, topology: Topology) -> None:
 
     kinds: tuple[Kind, ...] = ("compute", "storage", "undecided")
     counts = ", ".join(f"{len(topology.of_kind(kind))} {kind}" for kind in kinds)
-    console.print(
-        f"{len(topology.gpus)} GPUs, {len(topology.nics)} NICs" + (f": {counts}" if topology.nics else ""), style="bold"
-    )
+    found = f"{_many(len(topology.gpus), 'GPU')}, {_many(len(topology.nics), 'NIC')}"
+    console.print(found + (f": {counts}" if topology.nics else ""), style="bold")
     answer = {True: "yes", False: "no", None: "unknown"}[topology.same_switch]
     console.print(
         f"Each GPU and its compute NIC under one PCIe switch: {answer}",
@@ -226,8 +227,14 @@ def _show(console: Console, topology: Topology) -> None:
     for heading, lines in (("Not used", topology.refused), ("Notes", _notes(topology))):
         if lines:
             console.print(f"\n{heading}")
-        for line in lines:
+        for line in lines[:_SHOWN]:
             _hanging(console, "  ", line)
+        if len(lines) > _SHOWN:
+            console.print(f"  and {len(lines) - _SHOWN} more (all with --json)")
+
+
+def _many(count: int, name: str) -> str:
+    return f"{count} {name}" if count == 1 else f"{count} {name}s"
 
 
 def _hanging(console: Console, indent: str, text: str) -> None:

@@ -17,10 +17,12 @@ from dualplan.spec.topology_records import Capture, Device, Link, Pair, bus_id, 
 FORM = "nvidia-smi topo -m"
 _HINT = "capture it again with: nvidia-smi topo -m > FILE"
 
+_SHOWN = 3
+
 _WORD = r"X|NV[0-9]{1,2}|PIX|PXB|PHB|NODE|SYS|SOC"
 _CELL = re.compile(_WORD)
 _GLUED = re.compile(f"(?:{_WORD}){{2,40}}")
-_NAME = re.compile(r"[A-Za-z][\w.-]*[0-9][\w.-]*")
+_NAME = re.compile(r"[A-Za-z](?=[\w.-]*[0-9])[\w.-]{1,63}")
 _GPU = re.compile(r"GPU[0-9]{1,4}")
 _LEGEND = re.compile(r"\s*(NIC[0-9]{1,4})\s*:\s*([\w.-]{1,64})\s*")
 _CPU_LIST = re.compile(r"[0-9]+(?:[-,][0-9]+)+")
@@ -49,7 +51,7 @@ def read_matrix(text: str, source: str) -> list[Capture]:
     if not tables:
         return []
     if not any(table.rows for table in tables):
-        raise InputError("", problems=[line for table in tables for line in table.refused or [_no_rows(table, source)]])
+        raise InputError("", problems=_all_refused(tables, source))
     captures = [_capture(table, legend, source) for table in tables if table.rows]
     elsewhere = tuple(line for table in tables if not table.rows for line in table.refused)
     return [msgspec.structs.replace(captures[0], refused=(*captures[0].refused, *elsewhere)), *captures[1:]]
@@ -66,7 +68,7 @@ def _tables(text: str, source: str) -> tuple[list[_Table], dict[str, str]]:
         tokens = line.split()
         header = _header(tokens)
         if header is not None and _GPU.fullmatch(header[0]):
-            if tables and not tables[-1].rows and not tables[-1].refused:
+            if tables and not (tables[-1].rows or tables[-1].refused or "CPU" in tables[-1].affinity):
                 tables.pop()  # a heading of another table, as rocm-smi prints them
             tables.append(_Table(number, header, " ".join(tokens[len(header) :]), {}, [], []))
         elif tables and tokens and not line.lstrip().startswith("Legend"):
@@ -79,7 +81,7 @@ def _tables(text: str, source: str) -> tuple[list[_Table], dict[str, str]]:
 def _header(tokens: list[str]) -> list[str] | None:
     names = []
     for token in tokens:
-        if not _NAME.fullmatch(token) or _CELL.fullmatch(token):
+        if not _NAME.fullmatch(token) or _CELL.fullmatch(token) or _GLUED.fullmatch(token):
             break
         names.append(token)
     rest = tokens[len(names) :]
@@ -123,7 +125,7 @@ def _row(line: str, tokens: list[str], table: _Table) -> _Row | str:
         if _CELL.fullmatch(cell):
             continue
         if _GLUED.fullmatch(cell):
-            return f'"{cell}" is two cells glued together, so the cells after it would shift'
+            return f'"{cell}" is cells glued together, so the cells after it would shift'
         if index == 0 or not (_CPU_LIST.fullmatch(cell) or cell == "N/A" or cell.isdecimal()):
             return f'"{cell[:20]}" in column {table.columns[index]} is no word of the legend'
         return f"{index} cells for {count} columns"
@@ -168,8 +170,11 @@ def _drop_cut_row(table: _Table, text: str, source: str) -> None:
         table.refused_names.append(row.name)
 
 
-def _no_rows(table: _Table, source: str) -> str:
-    return problem(f"{source}:{table.line}", "the matrix has a header and no row", _HINT)
+def _all_refused(tables: list[_Table], source: str) -> list[str]:
+    empty = [problem(f"{source}:{table.line}", "the matrix has a header and no row", _HINT) for table in tables[:1]]
+    refused = [line for table in tables for line in table.refused] or empty
+    more = len(refused) - _SHOWN
+    return [*refused[:_SHOWN], *([problem(source, f"{more} more rows refused")] if more > 0 else [])]
 
 
 def _capture(table: _Table, legend: dict[str, str], source: str) -> Capture:

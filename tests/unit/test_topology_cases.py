@@ -54,7 +54,7 @@ def test_verdict(shared_cases: Path, name: str) -> None:
 
 
 def test_glued_row_is_refused_and_not_shifted(shared_cases: Path) -> None:
-    with pytest.raises(InputError, match=r'head\.txt:2: row GPU0 refused: "NODENODE" is two cells glued'):
+    with pytest.raises(InputError, match=r'head\.txt:2: row GPU0 refused: "NODENODE" is cells glued'):
         read(shared_cases, "hgx_nv18_36nic_sriov_glued_columns_head.txt")
 
 

@@ -72,8 +72,9 @@ def test_columns_of_other_makers_are_nics() -> None:
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        ("GPU0\t X \tNV12\tPXBSYS\t0-31\t0\t\tN/A\n", '"PXBSYS" is two cells glued together'),
-        ("GPU0\t X \tNV12PXB\tSYS\t0-31\t0\t\tN/A\n", '"NV12PXB" is two cells glued together'),
+        ("GPU0\t X \tNV12\tPXBSYS\t0-31\t0\t\tN/A\n", '"PXBSYS" is cells glued together'),
+        ("GPU0\tXNV12PXBSYS\n", '"XNV12PXBSYS" is cells glued together'),
+        ("GPU0\t X \tNV12PXB\tSYS\t0-31\t0\t\tN/A\n", '"NV12PXB" is cells glued together'),
         ("GPU0\t X \tNV12\tPXB\n", "3 cells for 4 columns"),
         ("GPU0\t X \tNV12\tPXB\t0-31\t0\t\tN/A\n", "3 cells for 4 columns"),
         ("GPU0\t X \tNV12\tPXB\tSYS\tSYS\t0-31\t0\t\tN/A\n", "more cells than the 4 columns"),
@@ -137,6 +138,15 @@ def test_text_that_ends_inside_a_cell() -> None:
 def test_header_alone_is_refused() -> None:
     with pytest.raises(InputError, match=r"topo\.txt:1: the matrix has a header and no row"):
         topology(HEADER + "\nLegend:\n")
+
+
+def test_long_lists_of_refused_rows_are_cut() -> None:
+    rows = "".join(f"GPU{index}\t X\tNODENODE\n" for index in range(8))
+    header = "\t" + "\t".join(f"GPU{index}" for index in range(8)) + "\tCPU Affinity\n"
+    with pytest.raises(InputError) as caught:
+        topology(header + rows)
+    assert len(caught.value.problems) == 4
+    assert caught.value.problems[3] == "topo.txt: 5 more rows refused"
 
 
 def test_other_tables_with_gpu_headings_are_no_matrix() -> None:
