@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from dualplan import __version__
-from dualplan.cli import feasible, hardware, scenario
+from dualplan.cli import feasible, hardware, hardware_import, scenario
 from dualplan.cli.options import ClosedPipe
 from dualplan.errors import DualplanError
 
@@ -34,6 +34,7 @@ hardware_app = typer.Typer(help="Hardware profiles.", no_args_is_help=True, rich
 hardware_app.command("list")(hardware.list_hardware)
 hardware_app.command("show")(hardware.show)
 hardware_app.command("schema")(hardware.schema)
+hardware_app.command("import")(hardware_import.import_hardware)
 app.add_typer(hardware_app, name="hardware")
 
 

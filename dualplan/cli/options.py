@@ -74,11 +74,15 @@ def console(file: object | None = None) -> Console:
     """
     from rich.console import Console
 
+    class QuietConsole(Console):
+        def on_broken_pipe(self) -> None:
+            raise ClosedPipe
+
     color = os.environ.get("DUALPLAN_COLOR", "auto")
     plain = file is not None or color == "never" or bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
     if color == "always" and file is None:
         plain = False
-    return Console(
+    return QuietConsole(
         file=file or sys.stdout,  # type: ignore[arg-type]
         force_terminal=True if color == "always" and file is None else None,
         no_color=plain,

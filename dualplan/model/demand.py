@@ -100,7 +100,7 @@ def turn_demand(
     """Everything a mean turn asks for. ``derive_collectives``: whether collectives are bytes of the turn (else a given load)."""
     model, workload, settings = scenario.model, scenario.workload, scenario.settings
     prefill, decode = scenario.hardware, scenario.decode_hardware
-    form = settings.kv_format or model.kv_format
+    form = kv.check_format(settings.kv_format or model.kv_format, model, "kv_format")
     mix = turn_mix(workload)
     hits = [hit_tokens(workload, turn) for turn in mix]
     computed = [turn.context - hit + turn.append for turn, hit in zip(mix, hits, strict=True)]
@@ -115,7 +115,9 @@ def turn_demand(
     computed_tokens = mean(computed)
     sent = received = 0.0
     if derive_collectives:
-        sent = computed_tokens * collectives.prefill_collective_bytes_per_token(model, prefill_parallel, prefill.gpu.count)
+        sent = computed_tokens * collectives.prefill_collective_bytes_per_token(
+            model, prefill_parallel, prefill.gpu.count
+        )
         received = generated * collectives.decode_collective_bytes_per_token(model, decode_parallel, decode.gpu.count)
     pooled = settings.pool_share if mode == "dram-pool" else 0.0
     loaded = hit * (1 - settings.residency)
@@ -138,9 +140,13 @@ def turn_demand(
         peak * prefill.efficiency.attention,
     )
     during = [turn.context + turn.append + turn.generated / 2 for turn in mix]
-    base, slope = _decode_step(scenario, decode_parallel, decode_memory, mean([kv.kv_read_bytes(model, form, c) for c in during]), mean(
-        [compute.gemm_flops(model, 1) + compute.attention_flops(model, 1, c) for c in during]
-    ))
+    base, slope = _decode_step(
+        scenario,
+        decode_parallel,
+        decode_memory,
+        mean([kv.kv_read_bytes(model, form, c) for c in during]),
+        mean([compute.gemm_flops(model, 1) + compute.attention_flops(model, 1, c) for c in during]),
+    )
     return TurnDemand(
         context=mean([turn.context for turn in mix]),
         hit_tokens=mean(hits),
@@ -156,9 +162,7 @@ def turn_demand(
         decode_base=base,
         decode_slope=slope,
         kv_format=form,
-        compute_origin=(
-            f"roofline with the efficiencies of {prefill.name} (prefill {prefill.efficiency.prefill:g})"
-        ),
+        compute_origin=(f"roofline with the efficiencies of {prefill.name} (prefill {prefill.efficiency.prefill:g})"),
     )
 
 

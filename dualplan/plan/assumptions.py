@@ -70,11 +70,9 @@ def _machine(answer: Evaluation, hardware: Hardware) -> list[str]:
         found.append(f"{hardware.name}: GPU and compute NIC taken to share a PCIe switch, which no source confirms")
     elif not hardware.pcie.gpu_nic_same_switch:
         found.append(f"{hardware.name}: GPU and compute NIC do not share a PCIe switch, unlike in the paper")
-    ratio = Fraction(storage_bandwidth(hardware)) / Fraction(hardware.cnic.rate)
-    if hardware.cnic.count < 2 * ratio <= 2 * hardware.cnic.count:
-        found.append(
-            f"{hardware.name}: s = {float(ratio):g} exceeds g/2; the paper's condition s <= g does not suffice"
-        )
+    storage, cnics = storage_bandwidth(hardware), cnic_bandwidth(hardware)
+    if storage <= cnics < 2 * storage:
+        found.append(f"{hardware.name}: s exceeds g/2, which no P/D allows; the paper's s <= g does not suffice")
     if hardware.snic.shares_cnic:
         found.append(f"{hardware.name}: storage traffic shares the compute NICs")
     if answer.scenario.settings.mode != "oracle" and not hardware.snic.time_per_read:

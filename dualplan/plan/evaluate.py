@@ -101,7 +101,7 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
 def evaluate(scenario: Scenario, prefill_nodes: int | None = None, decode_nodes: int | None = None) -> Evaluation:
     """The steady answer for a scenario; node counts given here replace its own. Raises InputError without node counts.
 
-    A deployment that cannot hold its weights and a context has no rate: its turns per second are 0 and HBM is what binds.
+    A deployment that cannot hold its weights and a context has no rate: its turns per second are 0, and HBM binds.
     """
     setup = prepare(scenario, prefill_nodes, decode_nodes)
     problem = build(setup, scenario.settings.mode)

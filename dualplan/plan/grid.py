@@ -107,7 +107,7 @@ def _rates(problem: Problem, count: int) -> tuple[Floats, Floats, NDArray[np.int
 
 
 def lowest_point(starts: Floats, slopes: Floats) -> Floats:
-    """Column by column the x in 0..1 where the largest of the lines ``starts + x*slopes`` [lines, columns] is smallest."""
+    """Column by column, the x in 0..1 at which the largest of the lines ``starts + x*slopes`` is smallest."""
     columns = np.arange(starts.shape[1])
     share = np.zeros(starts.shape[1])
     if not len(starts):

@@ -1,4 +1,4 @@
-"""A deployment as a linear programme: who runs where, what a resource can do, what a turn takes of it, the best rate."""
+"""A deployment as a linear programme: who runs where, what a resource can do, what a turn takes of it, the rate."""
 
 from __future__ import annotations
 

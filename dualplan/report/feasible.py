@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 SCHEMA = "dualplan/feasible/1"
 BAR_ENDS = (0.1, 10.0)
+QUIET = 0.05
+"""Resources used less than this are named in one line instead of a row each."""
 
 
 def output(answer: Evaluation) -> Output:
@@ -188,7 +190,7 @@ def verdict(answer: Evaluation) -> list[str]:
         lines = [f"NOT FEASIBLE   {answer.reasons[0]}", *answer.reasons[1:]]
     turns = answer.turns_per_s
     rate = f"{significant(turns)} turns/s ({significant(turns / mean_turns(answer.scenario.workload))} agents/s, "
-    rate += f"{show(turns * answer.demand.prompt_tokens, 'tok', 2).replace('tok', 'prompt tok/s')})"
+    rate += f"{show(turns * answer.demand.prompt_tokens, '', 2).strip()} prompt tok/s)"
     if answer.speedup_over_basic is not None and answer.scenario.settings.mode != "basic":
         rate += f" · {significant(answer.speedup_over_basic, 2)}x basic"
     lines.append(rate)
@@ -249,7 +251,7 @@ def range_bar(answer: Evaluation, width: int) -> tuple[str, str]:
     found = answer.ranges.all_traffic
     ratio = answer.prefill_nodes / answer.decode_nodes
     ends = [ratio, *(float(bound) for bound in (found.lower, found.upper) if bound)]
-    low, high = min(BAR_ENDS[0], *(value / 2 for value in ends)), max(BAR_ENDS[1], *(value * 2 for value in ends))
+    low, high = min(BAR_ENDS[0], *(value / 1.5 for value in ends)), max(BAR_ENDS[1], *(value * 1.5 for value in ends))
 
     def place(value: float) -> int:
         return round((math.log(value) - math.log(low)) / (math.log(high) - math.log(low)) * (width - 1))
@@ -288,9 +290,7 @@ def show_answer(answer: Evaluation, console: Console) -> None:
         console.print(Text(" " * indent + text if text else "", style=style), overflow="fold")
 
     def wrapped(text: str, style: str = "", indent: int = 2, hanging: int = 2) -> None:
-        from textwrap import wrap
-
-        for part in wrap(text, width - indent, subsequent_indent=" " * hanging, break_on_hyphens=False):
+        for part in _wrapped(text, width - indent, hanging):
             line(part, style, indent)
 
     wrapped(headline(answer), "bold", indent=0, hanging=2)
@@ -340,12 +340,23 @@ def _show_resources(answer: Evaluation, console: Console, width: int) -> None:
     name_width = max(len(_name(load)) for load in loads) + 2
     bar_width = max(width - name_width - 44, 0)
     console.print(Text(f"  {'Resource':<{name_width}}{'load':>14}{'capacity':>14}{'used':>8}", style="bold"))
-    for load in loads:
+    shown = [load for load in loads if load.utilization >= QUIET]
+    for load in shown:
         used, bar = f"{100 * load.utilization:.0f} %", "#" * round(min(load.utilization, 1) * min(bar_width, 20))
         amounts = "".join(f"{_amount(value, load.unit):>14}" for value in (load.load, load.capacity))
         text = f"  {_name(load):<{name_width}}{amounts}{used:>8}  {bar}"
         binds = load.name == answer.bottleneck.resource and load.utilization > 1 - 1e-9
         console.print(Text(text.rstrip(), style="bold yellow" if binds else ""))
+    if len(shown) < len(loads):
+        names = ", ".join(_name(load) for load in loads[len(shown) :])
+        for part in _wrapped(f"under {QUIET:.0%}: {names}".replace("%", " %"), width - 2):
+            console.print(Text("  " + part, style="dim"))
+
+
+def _wrapped(text: str, width: int, hanging: int = 2) -> list[str]:
+    from textwrap import wrap
+
+    return wrap(text, width, subsequent_indent=" " * hanging, break_on_hyphens=False)
 
 
 def _name(load: Load) -> str:

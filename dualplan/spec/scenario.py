@@ -20,6 +20,7 @@ from dualplan.spec.load import (
     Duration,
     Factor,
     Node,
+    NonNegative,
     Positive,
     Share,
     decode,
@@ -192,6 +193,7 @@ def resolve(
     for key in INPUTS:
         if inputs[key] is None or inputs[key].value is None:  # type: ignore[union-attr]
             problems.append(problem(f"{tree.place}: {key}", "missing", f"give it in a scenario file or as --{key}"))
+    alike = inputs["decode_hardware"] is None and inside["decode_hardware"] == inside["hardware"]
     if inputs["decode_hardware"] is None:
         inputs["decode_hardware"] = inputs["hardware"]
 
@@ -213,7 +215,9 @@ def resolve(
     settings = collect(lambda: decode(Node(items, tree.place), Settings))
     known = {key: node for key, node in inputs.items() if node is not None and node.value is not None}
     prefill_hardware = collect(lambda: hardware("hardware")) if "hardware" in known else None
-    decode_side = collect(lambda: hardware("decode_hardware")) if "decode_hardware" in known else None
+    decode_side = prefill_hardware
+    if "decode_hardware" in known and not alike:
+        decode_side = collect(lambda: hardware("decode_hardware"))
     model = collect(lambda: _read_model(known["model"], base)) if "model" in known else None
     workload = (
         collect(lambda: _read_workload(known["workload"], inside["workload"], base, read_trace))
@@ -294,9 +298,9 @@ def _read_workload(
 
 
 class _Plain(msgspec.Struct, frozen=True):
-    context: Positive | None = None
+    context: NonNegative | None = None
     append: Positive | None = None
-    generated: Positive | None = None
+    generated: NonNegative | None = None
     turns: Positive | None = None
 
 
