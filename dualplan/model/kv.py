@@ -52,7 +52,12 @@ def check_format(name: str, model: Model, where: str = "--kv-dtype") -> str:
         raise InputError(where, f'"{name}" is not a KV-cache format', hint)
     if form == "mla-704" and not model.is_latent:
         raise InputError(where, f"mla-704 is a format of MLA models, {model.name} is not one")
-    return form
+    return "fp8" if has_own_layout(model) else form
+
+
+def has_own_layout(model: Model) -> bool:
+    """Whether the cache of a model has one layout that no format changes (DeepSeek-V4)."""
+    return any(isinstance(group.attention, Compressed) for group in model.layers)
 
 
 def paper_format(model: Model) -> str:

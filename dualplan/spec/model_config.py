@@ -10,6 +10,7 @@ import json
 import math
 import re
 from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from dualplan.errors import InputError, did_you_mean, problem
@@ -134,14 +135,17 @@ class Config:
             self.problems.append(line)
 
     def integer(self, *keys: str, default: int | None = None, least: int = 1, most: int = _MAX) -> int:
-        """The first of several names that is set, as a whole number from ``least``; required without a default."""
+        """The first of several names that is set, as a whole number from ``least``; required without a default.
+
+        The usual name of a value comes last: it is what a message about a missing one says.
+        """
         for key in keys:
             value = self.values.get(key)
             if value is None:
                 continue
             if isinstance(value, bool) or not isinstance(value, int | float):
                 self.refuse(key, f"is {_form(value)}, a whole number is needed")
-            elif not math.isfinite(value) or value != int(value):
+            elif isinstance(value, float) and (not math.isfinite(value) or value != int(value)):
                 self.refuse(key, f"{value} is not a whole number")
             elif not least <= value <= most:
                 self.refuse(key, f"{_short(int(value))} is out of range", f"{least} to {most:,}")
@@ -149,11 +153,8 @@ class Config:
                 return int(value)
             return max(least, default or least)
         if default is None:
-            self.refuse(
-                keys[0],
-                "missing",
-                did_you_mean(keys[0], self.values) or ("also looked for " + ", ".join(keys[1:]) if keys[1:] else ""),
-            )
+            hint = f"nor is there {', '.join(keys[:-1])}" if len(keys) > 1 else did_you_mean(keys[0], self.values)
+            self.refuse(keys[-1], "missing", hint)
             return max(least, 1)
         return default
 
@@ -220,16 +221,17 @@ def _form(value: Any) -> str:
 
 
 def _short(value: float) -> str:
-    return (
-        str(value)
-        if abs(value) < 10**15
-        else f"{float(value) if abs(value) < 1e300 else math.copysign(math.inf, value):.3g}"
-    )
+    """A number in few characters; whole numbers of a JSON file may have thousands of digits."""
+    text = str(value)
+    return text if len(text) <= 20 else f"a number of {len(text)} digits"
 
 
 def language_model(raw: dict[str, Any], where: str, problems: list[str]) -> Config:
     """The part of a config.json that describes the decoder, with what it leaves out taken from the level above."""
     values, place = raw, where
+    for key in NESTS:
+        if not isinstance(raw.get(key), dict | None):
+            problems.append(problem(f"{where}: {key}", f"is {_form(raw[key])}, an object is needed"))
     for _ in range(3):
         nest = next((key for key in NESTS if isinstance(values.get(key), dict) and values[key]), None)
         if nest is None:
@@ -273,5 +275,6 @@ def refuse_unknown_attention(config: Config) -> None:
             _OTHER_PARTS
         ):
             continue
-        hint = did_you_mean(key, _READ)
+        close = get_close_matches(key, _READ, n=1, cutoff=0.85)
+        hint = f"did you mean {close[0]}?" if close else ""
         config.refuse(key, "speaks of attention or cache and has no rule here, so nothing is computed", hint)

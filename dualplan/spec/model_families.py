@@ -13,7 +13,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
 
     ``window``: which layers slide if the file has a window but no list: all, even (the 1st, 3rd, ...), pattern, flag
     (only with use_sliding_window) or none. ``linear``: the recurrent rule of its linear layers. ``defaults``: values
-    of the library. ``needs``: keys without which its attention is not known, ``|`` between those of which one is enough.
+    of the library. ``needs``: keys without which its attention is not known, ``|`` where one of several is enough.
     """
 
     window: str = "none"
@@ -105,6 +105,8 @@ def family_of(config: Config) -> Family:
     """The family of a model type. Raises InputError for types without rules."""
     kind = config.text("model_type").lower().replace("-", "_")
     key = f"{config.where}: model_type"
+    if not kind and config.problems:
+        raise InputError("", problems=config.problems)
     if not kind:
         raise InputError(key, "missing", "a Hugging Face config.json names its model_type")
     for prefix, why in _WITHOUT_RULES.items():

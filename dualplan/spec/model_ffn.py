@@ -8,7 +8,7 @@ from dualplan.spec.layers import Dense, Experts, FeedForward
 from dualplan.spec.model_config import Config
 
 EXPERT_COUNTS = ("n_routed_experts", "num_experts", "num_local_experts", "moe_num_experts")
-_TOP_K = ("num_experts_per_tok", "num_experts_per_token", "experts_per_token", "top_k_experts", "moe_topk", "moe_k")
+_TOP_K = ("num_experts_per_token", "experts_per_token", "top_k_experts", "moe_topk", "moe_k", "num_experts_per_tok")
 _SHARED_COUNTS = ("n_shared_experts", "num_shared_experts", "num_shared_expert", "moe_num_shared_experts")
 
 

@@ -262,9 +262,9 @@ def _grouped_query(config: Config, family: Family, kind: str) -> GroupedQuery:
     v_names = ("v_head_dim",) if full else ("swa_v_head_dim", "v_head_dim")
     window = None
     if kind == "sliding":
-        window = config.integer("sliding_window", "sliding_window_size")
+        window = config.integer("sliding_window_size", "sliding_window")
     elif kind == "chunked":
-        window = config.integer("attention_chunk_size", "sliding_window")
+        window = config.integer("attention_chunk_size")
     return GroupedQuery(
         heads=heads,
         kv_heads=kv_heads,
