@@ -13,10 +13,12 @@ import typer
 
 from dualplan import __version__
 from dualplan.cli import feasible, hardware, hardware_import, scenario
+from dualplan.cli.command import FastCommand, FastGroup
 from dualplan.cli.options import ClosedPipe
 from dualplan.errors import DualplanError
 
 app = typer.Typer(
+    cls=FastGroup,
     name="dualplan",
     help="Plan prefill/decode inference clusters that load KV-cache from storage on either side.",
     no_args_is_help=True,
@@ -26,15 +28,18 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-app.command("feasible")(feasible.feasible)
-app.command("init")(scenario.init)
-app.add_typer(scenario.scenario_app, name="scenario")
+app.command("feasible", cls=FastCommand)(feasible.feasible)
+app.command("init", cls=FastCommand)(scenario.init)
 
-hardware_app = typer.Typer(help="Hardware profiles.", no_args_is_help=True, rich_markup_mode=None)
-hardware_app.command("list")(hardware.list_hardware)
-hardware_app.command("show")(hardware.show)
-hardware_app.command("schema")(hardware.schema)
-hardware_app.command("import")(hardware_import.import_hardware)
+scenario_app = typer.Typer(cls=FastGroup, help="Scenario files.", no_args_is_help=True, rich_markup_mode=None)
+scenario_app.command("schema", cls=FastCommand)(scenario.schema)
+app.add_typer(scenario_app, name="scenario")
+
+hardware_app = typer.Typer(cls=FastGroup, help="Hardware profiles.", no_args_is_help=True, rich_markup_mode=None)
+hardware_app.command("list", cls=FastCommand)(hardware.list_hardware)
+hardware_app.command("show", cls=FastCommand)(hardware.show)
+hardware_app.command("schema", cls=FastCommand)(hardware.schema)
+hardware_app.command("import", cls=FastCommand)(hardware_import.import_hardware)
 app.add_typer(hardware_app, name="hardware")
 
 

@@ -41,8 +41,6 @@ slo: {ttft: 4s, tpot: 50ms}
 # demand: {arrival_rate: 0.4}      # agents per second; or turn_rate: turns per second
 """
 
-scenario_app = typer.Typer(help="Scenario files.", no_args_is_help=True, rich_markup_mode=None)
-
 
 def init(
     output_file: OutputOption = None,
@@ -60,7 +58,6 @@ def init(
     note(f"wrote {output_file}; next: dualplan feasible {output_file}")
 
 
-@scenario_app.command("schema")
 def schema(output_file: OutputOption = None) -> None:
     """Print the JSON Schema of a scenario file, for editors."""
     import json
