@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from dualplan import __version__
-from dualplan.cli import feasible, hardware, hardware_import, scenario
+from dualplan.cli import feasible, hardware, hardware_import, model, ratio, scenario
 from dualplan.cli.command import FastCommand, FastGroup
 from dualplan.cli.options import ClosedPipe
 from dualplan.errors import DualplanError
@@ -29,6 +29,7 @@ app = typer.Typer(
 )
 
 app.command("feasible", cls=FastCommand)(feasible.feasible)
+app.command("ratio", cls=FastCommand)(ratio.ratio)
 app.command("init", cls=FastCommand)(scenario.init)
 
 scenario_app = typer.Typer(cls=FastGroup, help="Scenario files.", no_args_is_help=True, rich_markup_mode=None)
@@ -41,6 +42,11 @@ hardware_app.command("show", cls=FastCommand)(hardware.show)
 hardware_app.command("schema", cls=FastCommand)(hardware.schema)
 hardware_app.command("import", cls=FastCommand)(hardware_import.import_hardware)
 app.add_typer(hardware_app, name="hardware")
+
+model_app = typer.Typer(cls=FastGroup, help="Models.", no_args_is_help=True, rich_markup_mode=None)
+model_app.command("list", cls=FastCommand)(model.list_models)
+model_app.command("show", cls=FastCommand)(model.show)
+app.add_typer(model_app, name="model")
 
 
 def _version(wanted: bool) -> None:

@@ -16,6 +16,10 @@ def feasible(
     nodes: Annotated[
         int | None, typer.Option(help="All nodes; the best split into prefill and decode is found.")
     ] = None,
+    check_flow: Annotated[
+        bool,
+        typer.Option("--check-flow", help="Solve the flow problem over all pairs of nodes beside the closed form."),
+    ] = False,
     print_scenario: Annotated[
         bool, typer.Option("--print-scenario", help="Print the resolved scenario with origins, and stop.")
     ] = False,
@@ -38,7 +42,10 @@ def feasible(
     from dualplan.plan.evaluate import best_node_split, evaluate
     from dualplan.report.feasible import output
 
-    answer = evaluate(scenario) if nodes is None else best_node_split(scenario, nodes)
+    if nodes is None:
+        answer = evaluate(scenario, check_flow=check_flow)
+    else:
+        answer = best_node_split(scenario, nodes, check_flow=check_flow)
     emit(output(answer), fmt, as_json, output_file)
     if not answer.feasible and not exit_zero:
         raise typer.Exit(4)

@@ -6,6 +6,7 @@ Nothing here is an equation of its own: traffic, closed form, throughput and lat
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -31,6 +32,9 @@ from dualplan.spec.parallel import Parallel
 from dualplan.spec.scenario import Scenario
 from dualplan.spec.workload import mean_turns
 
+if TYPE_CHECKING:
+    from dualplan.plan.pairs import PairRates
+
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
     """A resource at the predicted rate: totals over all nodes of its side."""
@@ -52,6 +56,7 @@ class Bottleneck(msgspec.Struct, frozen=True, kw_only=True):
     resource: str | None
     side: str | None = None
     utilization: float | None = None
+    detail: str = ""
     next: str | None = None
     next_gain: float | None = None
 
@@ -73,7 +78,11 @@ class Collectives(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
-    """The steady answer. Rates in 1/s, times in s; ``decode_read_share`` is None in modes without a choice."""
+    """The steady answer. Rates in 1/s, times in s; ``decode_read_share`` is None in modes without a choice.
+
+    ``pairs``: the flow problem over all pairs of nodes, where it was solved; ``turns_per_s`` is its rate if nodes of a
+    side differ, else that of the closed form.
+    """
 
     scenario: Scenario
     prefill_nodes: int
@@ -93,27 +102,44 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     ttft_unloaded_s: float
     tpot_s: float
     pair_traffic: tuple[float, float]
+    closed_form_turns_per_s: float
+    pairs: PairRates | None
     demand_check: DemandCheck | None
     feasible: bool
     reasons: tuple[str, ...]
 
 
-def evaluate(scenario: Scenario, prefill_nodes: int | None = None, decode_nodes: int | None = None) -> Evaluation:
+def evaluate(
+    scenario: Scenario, prefill_nodes: int | None = None, decode_nodes: int | None = None, *, check_flow: bool = False
+) -> Evaluation:
     """The steady answer for a scenario; node counts given here replace its own. Raises InputError without node counts.
 
     A deployment that cannot hold its weights and a context has no rate: its turns per second are 0, and HBM binds.
+    Where nodes of a side differ, the rate is that of the flow problem over all pairs of nodes; ``check_flow`` solves
+    it beside the closed form in any case. Ranges are those of the usual nodes.
     """
     setup = prepare(scenario, prefill_nodes, decode_nodes)
     problem = build(setup, scenario.settings.mode)
     missing = misfits(setup, problem)
     rate = Rate(0.0, 0.0, None) if missing else solve(problem)
     basic = rate if problem.mode == "basic" or missing else solve(build(setup, "basic"))
-    turns = float(rate.turns_per_s or 0.0)
+    turns, basic_turns = float(rate.turns_per_s or 0.0), basic.turns_per_s
+    share = None if problem.mode in SINGLE_SIDED else float(rate.decode_share)
+    loads, bottleneck = _loads(setup, problem, rate), _bottleneck(problem, rate, missing)
+    check_rates = None
+    if (check_flow or scenario.variants) and turns:
+        from dualplan.plan.pairs import solve_pairs
+
+        check_rates = solve_pairs(setup, problem.mode, rate.decode_share)
+        if scenario.variants:
+            closed = turns
+            turns, share = check_rates.turns_per_s, check_rates.decode_read_share
+            loads, bottleneck = _pair_loads(check_rates), _pair_bottleneck(check_rates, closed)
+            basic_turns = turns if problem.mode == "basic" else solve_pairs(setup, "basic", 0.0).turns_per_s
     check = _check_demand(setup, turns)
     found = ranges(setup, problem)
     ttft = _ttft(setup, problem)
     reasons = (*missing.values(), *_reasons(setup, problem, found.all_traffic, check, ttft))
-    share = rate.decode_share
     return Evaluation(
         scenario=scenario,
         prefill_nodes=setup.prefill_nodes,
@@ -123,23 +149,25 @@ def evaluate(scenario: Scenario, prefill_nodes: int | None = None, decode_nodes:
         demand=problem.demand,
         memory={"prefill": setup.prefill_memory, "decode": setup.decode_memory},
         turns_per_s=turns,
-        decode_read_share=None if problem.mode in SINGLE_SIDED else float(share),
-        loads=_loads(setup, problem, rate),
-        bottleneck=_bottleneck(problem, rate, missing),
+        decode_read_share=share,
+        loads=loads,
+        bottleneck=bottleneck,
         ranges=found,
         collectives=_collectives(setup, problem, turns),
         balance=problem.balance,
-        speedup_over_basic=turns / basic.turns_per_s if basic.turns_per_s else None,
+        speedup_over_basic=turns / basic_turns if basic_turns else None,
         ttft_unloaded_s=ttft,
         tpot_s=_tpot(setup, problem.demand, min(check.turns_per_s, turns) if check else turns),
         pair_traffic=_pair_traffic(setup),
+        closed_form_turns_per_s=float(rate.turns_per_s or 0.0),
+        pairs=check_rates,
         demand_check=check,
         feasible=not reasons,
         reasons=reasons,
     )
 
 
-def best_node_split(scenario: Scenario, nodes: int) -> Evaluation:
+def best_node_split(scenario: Scenario, nodes: int, *, check_flow: bool = False) -> Evaluation:
     """The split of ``nodes`` with the highest rate among the feasible ones, or among all if none is. Of equals the
     fewest prefill nodes.
     """
@@ -154,7 +182,8 @@ def best_node_split(scenario: Scenario, nodes: int) -> Evaluation:
             faults.extend(error.problems)
     if not answers:
         raise InputError("", problems=dict.fromkeys(faults))
-    return max(answers, key=lambda answer: (answer.feasible, answer.turns_per_s))
+    best = max(answers, key=lambda answer: (answer.feasible, answer.turns_per_s))
+    return evaluate(scenario, best.prefill_nodes, best.decode_nodes, check_flow=True) if check_flow else best
 
 
 def _loads(setup: Setup, problem: Problem, rate: Rate) -> tuple[Load, ...]:
@@ -176,6 +205,28 @@ def _loads(setup: Setup, problem: Problem, rate: Rate) -> tuple[Load, ...]:
             )
         )
     return tuple(loads)
+
+
+def _pair_loads(rates: PairRates) -> tuple[Load, ...]:
+    """Loads by class of nodes, the NICs of a class together."""
+    totals: dict[tuple[str, str, str | None, str], tuple[float, float]] = {}
+    for resource, label, load, capacity in rates.loads:
+        key = (resource.name, f"{label}, {resource.detail}" if resource.detail else label, resource.side, resource.unit)
+        before = totals.get(key, (0.0, 0.0))
+        totals[key] = (before[0] + load, before[1] + capacity)
+    return tuple(
+        Load(name=name, side=side, unit=unit, load=load, capacity=room, utilization=load / room, detail=label)
+        for (name, label, side, unit), (load, room) in totals.items()
+    )
+
+
+def _pair_bottleneck(rates: PairRates, closed_form: float) -> Bottleneck:
+    """The link that holds back most turns; what alike nodes would gain stands for relieving it."""
+    resource, label, _ = rates.binding[0]
+    gain = closed_form / rates.turns_per_s - 1
+    return Bottleneck(
+        resource=resource.name, side=resource.side, utilization=1.0, detail=label, next="alike nodes", next_gain=gain
+    )
 
 
 def _decode_sequences(setup: Setup, demand: TurnDemand, turns_per_s: float) -> float:

@@ -26,7 +26,11 @@ QUIET = 0.05
 def output(answer: Evaluation) -> Output:
     """The result in all formats; csv and jsonl hold one row with the scalar figures."""
     data = document(answer)
-    row = {key: value for key, value in data.items() if key not in ("schema", "resources", "assumptions", "sources")}
+    row = {
+        key: value
+        for key, value in data.items()
+        if key not in ("schema", "resources", "assumptions", "sources", "flow_check")
+    }
     return Output(
         data=data, rows=[row], text=lambda console: show_answer(answer, console), markdown=lambda: markdown(answer)
     )
@@ -70,6 +74,7 @@ def document(answer: Evaluation) -> dict[str, Any]:
             "resource": answer.bottleneck.resource,
             "side": answer.bottleneck.side,
             "utilization": answer.bottleneck.utilization,
+            "detail": answer.bottleneck.detail,
             "next": answer.bottleneck.next,
             "next_gain": answer.bottleneck.next_gain,
         },
@@ -82,6 +87,7 @@ def document(answer: Evaluation) -> dict[str, Any]:
             "decode": answer.collectives.decode,
             "origin": answer.collectives.origin,
         },
+        "flow_check": _flow_check(answer),
         "demand": None
         if answer.demand_check is None
         else {
@@ -120,6 +126,26 @@ def document(answer: Evaluation) -> dict[str, Any]:
         "assumptions": list(assumptions(answer)),
         "sources": sources(answer.scenario),
         "inputs_sha256": inputs_sha256(answer),
+    }
+
+
+def _flow_check(answer: Evaluation) -> dict[str, Any] | None:
+    """The flow problem over all pairs of nodes, where it was solved."""
+    pairs = answer.pairs
+    if pairs is None:
+        return None
+    return {
+        "turns_per_s": pairs.turns_per_s,
+        "closed_form_turns_per_s": answer.closed_form_turns_per_s,
+        "relative_difference": pairs.turns_per_s / answer.closed_form_turns_per_s - 1,
+        "nodes_differ": bool(answer.scenario.variants),
+        "binding": [
+            {"resource": resource.name, "nodes": label, "share_of_turns": share}
+            for resource, label, share in pairs.binding
+        ],
+        "classes": [
+            {"side": c.side, "nodes": c.nodes, "label": c.label, "turns_per_s": c.turns_per_s} for c in pairs.classes
+        ],
     }
 
 
@@ -201,6 +227,9 @@ def verdict(answer: Evaluation) -> list[str]:
         share = f"{100 * check.utilization:.0f} % of the rate, head-room {100 * check.headroom:+.0f} %"
         lines.append(f"Demand     {significant(check.turns_per_s)} turns/s: {share}")
     lines.append(f"At that    {times}")
+    if answer.pairs is not None and not answer.scenario.variants:
+        gap = answer.pairs.turns_per_s / answer.closed_form_turns_per_s - 1
+        lines.append(f"Checked    the flow problem over all pairs of nodes gives the same rate to {abs(gap):.1e}")
     return lines
 
 
@@ -209,6 +238,8 @@ def _bound_by(answer: Evaluation) -> str:
     if bottleneck.resource is None:
         return "nothing that is modelled"
     text = TITLES[bottleneck.resource]
+    if answer.scenario.variants and bottleneck.next_gain is not None:
+        return f"{text} of {bottleneck.detail}; alike nodes would give {100 * bottleneck.next_gain:+.1f} %"
     if bottleneck.next is not None and bottleneck.next_gain is not None:
         gain = f"{100 * bottleneck.next_gain:+.0f} %"
         following = (

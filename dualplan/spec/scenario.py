@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -76,6 +76,28 @@ class Side(_Record, frozen=True):
     parallel: str | ParallelKeys | None = None
 
 
+class VariantKeys(_Record, frozen=True):
+    """Nodes of a side that differ: another profile, or some keys of the usual one, such as ``snic.rate: 200Gb/s``.
+
+    ``cnics``: the new ``cnic.rate`` is that of so many compute NICs of such a node, not of all.
+    """
+
+    side: Literal["prefill", "decode"]
+    nodes: Count = 1
+    hardware: str | None = None
+    set: dict[str, str] = {}
+    cnics: Count | None = None
+
+
+class Variant(_Record, frozen=True):
+    """``nodes`` nodes of a side with other hardware; of its compute NICs ``cnics`` are at their own rate, the rest as usual."""
+
+    side: Literal["prefill", "decode"]
+    nodes: int
+    hardware: Hardware
+    cnics: int | None = None
+
+
 class Settings(_Record, frozen=True):
     """A scenario without its three inputs. ``pool_share``: share of hits that a DRAM pool serves in mode dram-pool.
 
@@ -100,6 +122,7 @@ class Settings(_Record, frozen=True):
     kv_format: str | None = None
     residency: Share = 0.0
     pool_share: Share = 0.5
+    variants: tuple[VariantKeys, ...] = ()
     seed: int = 0
 
 
@@ -116,6 +139,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     workload: Workload
     prefill_parallel: Parallel | None = None
     decode_parallel: Parallel | None = None
+    variants: tuple[Variant, ...] = ()
     origins: dict[str, str] = {}
 
 
@@ -204,20 +228,33 @@ def resolve(
             problems.extend(line for line in error.problems if line not in problems)
             return None
 
-    def hardware(key: str) -> Hardware:
-        node = inputs[key]
-        assert node is not None
+    trees: dict[str, Node] = {}
+
+    def hardware(key: str, node: Node) -> Hardware:
         found = resolve_hardware(node, where=f"{node.place}: {key}", base=_base(node, base))
         for path, value in inside[key]:
             found = _set_inside(found, path, value)
+        trees[key] = found
         return decode_hardware(found, key)
 
     settings = collect(lambda: decode(Node(items, tree.place), Settings))
     known = {key: node for key, node in inputs.items() if node is not None and node.value is not None}
-    prefill_hardware = collect(lambda: hardware("hardware")) if "hardware" in known else None
+    prefill_hardware = collect(lambda: hardware("hardware", known["hardware"])) if "hardware" in known else None
     decode_side = prefill_hardware
     if "decode_hardware" in known and not alike:
-        decode_side = collect(lambda: hardware("decode_hardware"))
+        decode_side = collect(lambda: hardware("decode_hardware", known["decode_hardware"]))
+    variants: tuple[Variant, ...] = ()
+    if settings and prefill_hardware and decode_side:
+        place = items["variants"].place if "variants" in items else ""
+        variants = (
+            collect(
+                lambda: tuple(
+                    _variant(keys, trees, f"{place}: variants", _base(items["variants"], base))
+                    for keys in settings.variants
+                )
+            )
+            or ()
+        )
     model = collect(lambda: _read_model(known["model"], base)) if "model" in known else None
     workload = (
         collect(lambda: _read_workload(known["workload"], inside["workload"], base, read_trace))
@@ -234,13 +271,14 @@ def resolve(
     origins = {path: leaf.place for path, leaf in leaves(Node({**items, **known}, tree.place))}
     origins |= {".".join((key, *path)): value.place for key, entries in inside.items() for path, value in entries}
     return Scenario(
-        settings=settings,
+        settings=msgspec.structs.replace(settings, variants=()),
         hardware=prefill_hardware,
         decode_hardware=decode_side,
         model=model,
         workload=workload,
         prefill_parallel=parallels[0],
         decode_parallel=parallels[1],
+        variants=variants,
         origins=origins,
     )
 
@@ -257,6 +295,24 @@ def _set_inside(tree: Node, path: tuple[str, ...], value: Node) -> Node:
     sources = {name: node for name, node in sources.items() if name != key and not name.startswith(key + ".")}
     sources[key] = Node(f"given: {value.place}", value.place, origin="flag")
     return with_value(with_value(tree, path, value), ("sources",), Node(sources, value.place))
+
+
+def _variant(keys: VariantKeys, trees: dict[str, Node], where: str, base: Path | None) -> Variant:
+    if keys.hardware is not None:
+        tree = resolve_hardware(Node(keys.hardware, where), where=f"{where}.hardware", base=base)
+    else:
+        usual = keys.side == "decode" and "decode_hardware" in trees
+        tree = trees["decode_hardware" if usual else "hardware"]
+    for key, text in keys.set.items():
+        tree = _set_inside(tree, tuple(key.split(".")), Node(text, where))
+    hardware = decode_hardware(tree)
+    if keys.cnics is not None and keys.cnics > hardware.cnic.count:
+        raise InputError(
+            f"{where}.cnics", f"{keys.cnics} is more than the {hardware.cnic.count} compute NICs of a node"
+        )
+    if keys.cnics is not None and "cnic.rate" not in keys.set:
+        raise InputError(f"{where}.cnics", "says how many compute NICs have another rate", "set cnic.rate as well")
+    return Variant(side=keys.side, nodes=keys.nodes, hardware=hardware, cnics=keys.cnics)
 
 
 def _read_model(node: Node, base: Path | None) -> Model:

@@ -1,0 +1,194 @@
+"""The steady state over all pairs of nodes, solved as shares of links instead of in closed form.
+
+Every turn is a flow between a compute NIC of a prefill node and one of a decode node, under either read path; its route is the step
+table, with bytes of a turn as multiplicities, so its rate is in turns per second. Flows of all pairs share links by weighted max-min.
+Where all nodes of a side are alike this must give the rate of the two-variable programme; where they differ it is the answer, since a
+slow NIC, a slow node or a shared uplink then holds back only the turns that cross it.
+
+Alike nodes, and alike NICs of a node, are one class with a link of all their capacity: max-min gives equal members equal rates, so
+classes lose nothing and the problem stays small for any number of nodes.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from dualplan.errors import InputError
+from dualplan.flow.maxmin import solve_rates
+from dualplan.flow.problem import Flow, FlowProblem, Link, Rates
+from dualplan.model.traffic import SIDES
+from dualplan.plan.problem import SINGLE_SIDED, Problem, Setup, build
+from dualplan.plan.resources import Resource
+from dualplan.spec.choices import Mode
+from dualplan.spec.hardware import Hardware
+
+PER_NIC = ("cnic_read", "cnic_write", "wire_egress", "wire_ingress")
+STORE = "the store"
+PER_GPU = ("compute", "hbm", "copy_submission")
+
+
+class NodeClass(msgspec.Struct, frozen=True):
+    """``nodes`` alike nodes of a side; ``nics``: pairs of a number of compute NICs of each and their rate [B/s].
+
+    ``key`` tells classes apart, ``label`` describes them.
+    """
+
+    key: str
+    side: str
+    label: str
+    nodes: int
+    hardware: Hardware
+    nics: tuple[tuple[int, float], ...]
+
+
+class ClassRate(msgspec.Struct, frozen=True, kw_only=True):
+    """What one class of nodes carries [turns/s], all its nodes together."""
+
+    side: str
+    label: str
+    nodes: int
+    turns_per_s: float
+
+
+class PairRates(msgspec.Struct, frozen=True, kw_only=True):
+    """The solution. ``binding``: (resource, class label, share of the turns that it holds back), largest share first.
+
+    ``loads``: (resource, class label, load, capacity) of every link, in the unit of the resource.
+    """
+
+    turns_per_s: float
+    decode_read_share: float | None
+    binding: tuple[tuple[Resource, str, float], ...]
+    classes: tuple[ClassRate, ...]
+    loads: tuple[tuple[Resource, str, float, float], ...]
+
+
+def node_classes(setup: Setup) -> tuple[NodeClass, ...]:
+    """Classes of nodes of both sides: the usual ones and the variants of the scenario. Raises InputError for too many variants."""
+    classes = []
+    for side, hardware in (("prefill", setup.scenario.hardware), ("decode", setup.scenario.decode_hardware)):
+        usual = setup.nodes(side)
+        for variant in setup.scenario.variants:
+            if variant.side != side:
+                continue
+            usual -= variant.nodes
+            own = variant.hardware
+            special = own.cnic.count if variant.cnics is None else variant.cnics
+            nics = ((special, own.cnic.rate), (own.cnic.count - special, hardware.cnic.rate))
+            label = f"{variant.nodes} {side} {'node' if variant.nodes == 1 else 'nodes'} ({_difference(hardware, own)})"
+            classes.append(
+                NodeClass(
+                    f"{side}{len(classes)}", side, label, variant.nodes, own, tuple(nic for nic in nics if nic[0])
+                )
+            )
+        if usual < 0:
+            raise InputError("variants", f"more {side} nodes differ than the {setup.nodes(side)} there are")
+        if usual:
+            label = f"{usual} {side} {'node' if usual == 1 else 'nodes'}"
+            nics = ((hardware.cnic.count, hardware.cnic.rate),)
+            classes.append(NodeClass(side, side, label, usual, hardware, nics))
+    return tuple(classes)
+
+
+def _difference(usual: Hardware, own: Hardware) -> str:
+    """Key paths in which two machines differ."""
+    keys = []
+    for section in ("gpu", "cnic", "snic", "dram", "pcie", "efficiency"):
+        a, b = getattr(usual, section), getattr(own, section)
+        keys += [f"{section}.{name}" for name in a.__struct_fields__ if getattr(a, name) != getattr(b, name)]
+    return ", ".join(keys) or "alike"
+
+
+def solve_pairs(setup: Setup, mode: Mode, decode_share: float) -> PairRates:
+    """Rates over all pairs, with ``decode_share`` of the turns offered to read on the decode side where the mode allows it."""
+    classes = node_classes(setup)
+    links: dict[str, tuple[Resource, NodeClass | None, float]] = {}
+    lanes: dict[str, list[tuple[NodeClass, float, dict[str, tuple[float, float]]]]] = {side: [] for side in SIDES}
+    for node_class in classes:
+        problem = build(_alone(setup, node_class), mode)
+        lanes[node_class.side] += _lanes(node_class, problem, links)
+    paths = [(0, 1.0)] if mode in SINGLE_SIDED else [(0, 1 - decode_share), (1, decode_share)]
+    flows, ends = [], []
+    for path, share in paths:
+        for prefill, prefill_weight, prefill_route in lanes["prefill"]:
+            for decode, decode_weight, decode_route in lanes["decode"]:
+                route = {**prefill_route, **decode_route}
+                hops = tuple((name, amounts[path]) for name, amounts in route.items() if amounts[path])
+                weight = prefill_weight * decode_weight * share
+                if weight and hops:
+                    flows.append(Flow(id=len(flows), route=hops, size=1.0, weight=weight))
+                    ends.append((path, prefill, decode))
+    flow_problem = FlowProblem(
+        links=tuple(Link(id=name, capacity=capacity) for name, (_, _, capacity) in links.items()), flows=tuple(flows)
+    )
+    return _read(classes, links, ends, solve_rates(flow_problem), mode)
+
+
+def _alone(setup: Setup, node_class: NodeClass) -> Setup:
+    """The deployment with all nodes of a side alike and just one of them, to read off what one node can do."""
+    key = "hardware" if node_class.side == "prefill" else "decode_hardware"
+    scenario = msgspec.structs.replace(setup.scenario, **{key: node_class.hardware})
+    return msgspec.structs.replace(setup, scenario=scenario, **{f"{node_class.side}_nodes": 1})
+
+
+def _lanes(
+    node_class: NodeClass, problem: Problem, links: dict[str, tuple[Resource, NodeClass | None, float]]
+) -> list[tuple[NodeClass, float, dict[str, tuple[float, float]]]]:
+    """One lane for each kind of compute NIC of a node class: its weight and its route; the links it needs are added to ``links``."""
+    count = sum(number for number, _ in node_class.nics)
+    nominal = count * node_class.hardware.cnic.rate
+    lanes = []
+    for position, (number, rate) in enumerate(node_class.nics):
+        route: dict[str, tuple[float, float]] = {}
+        for index, resource in enumerate(problem.resources):
+            if resource.side not in (node_class.side, None):
+                continue
+            kind = resource.name.removeprefix(f"{node_class.side}_")
+            if kind in PER_NIC:
+                name, share = f"{resource.name}#{node_class.key}#{position}", number * rate / nominal
+            elif kind in PER_GPU:
+                name, share = f"{resource.name}#{index}#{node_class.key}#{position}", number / count
+            elif resource.side is None:
+                name, share = resource.name, 1.0
+            else:
+                name, share = f"{resource.name}#{index}#{node_class.key}", 1.0
+            nodes = 1 if resource.side is None else node_class.nodes
+            links[name] = (resource, None if resource.side is None else node_class, resource.capacity * share * nodes)
+            route[name] = (float(resource.prefill), float(resource.decode))
+        lanes.append((node_class, float(node_class.nodes * number), route))
+    return lanes
+
+
+def _read(
+    classes: tuple[NodeClass, ...],
+    links: dict[str, tuple[Resource, NodeClass | None, float]],
+    ends: list[tuple[int, NodeClass, NodeClass]],
+    rates: Rates,
+    mode: Mode,
+) -> PairRates:
+    total = sum(rates.rates)
+    held: dict[tuple[str, str], float] = {}
+    resources: dict[tuple[str, str], Resource] = {}
+    carried = {node_class.key: 0.0 for node_class in classes}
+    for rate, binding, (_, prefill, decode) in zip(rates.rates, rates.binding, ends, strict=True):
+        carried[prefill.key] += rate
+        carried[decode.key] += rate
+        if binding is not None:
+            resource, node_class, _ = links[binding]
+            key = (resource.name, node_class.label if node_class else STORE)
+            resources[key] = resource
+            held[key] = held.get(key, 0.0) + rate
+    most_first = sorted(held.items(), key=lambda item: -item[1])
+    by_decode = sum(rate for rate, (path, _, _) in zip(rates.rates, ends, strict=True) if path == 1)
+    return PairRates(
+        turns_per_s=total,
+        decode_read_share=None if mode in SINGLE_SIDED else by_decode / total,
+        binding=tuple((resources[key], key[1], rate / total) for key, rate in most_first),
+        classes=tuple(
+            ClassRate(side=c.side, label=c.label, nodes=c.nodes, turns_per_s=carried[c.key]) for c in classes
+        ),
+        loads=tuple(
+            (resource, node_class.label if node_class else STORE, load, capacity)
+            for (resource, node_class, capacity), load in zip(links.values(), rates.link_loads, strict=True)
+        ),
+    )
