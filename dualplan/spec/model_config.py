@@ -43,8 +43,8 @@ _ENCODER_DECODERS = _words(
 
 # A key with one of these words may change what is cached. If it is set and not listed below, the file is refused.
 _ATTENTION_WORDS = re.compile(
-    r"attn|attention|window|chunk|compress|index|sparse|kv|mamba|ssm|linear|lora|recurrent|rwkv|hybrid|state|layer|block|latent|conv"
-    r"|head_dim|key_value|heads|nope|mla|dsa|multi_query|n_embd|group_num"
+    r"attn|attention|sliding|window|chunk|compress|index|sparse|kv|mamba|ssm|linear|lora|recurrent|rwkv|hybrid"
+    r"|state|layer|block|latent|conv|head_dim|key_value|heads|nope|mla|dsa|multi_query|n_embd|group_num"
 )
 _READ = _words(
     """
