@@ -1,0 +1,304 @@
+"""Rows as CSV, for every row format, read by DuckDB: all columns parsed in one parallel pass."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from dualplan.errors import InputError
+from dualplan.trace.columns import LONGEST, Columns
+from dualplan.trace.formats import Field, RowFormat, Sample, resolve
+from dualplan.trace.record import SECONDS, Progress, ReadOptions
+from dualplan.trace.source import Text
+from dualplan.trace.tally import SHOWN, Tally
+
+_INTEGERS: tuple[Field, ...] = ("input", "output", "turn", "cached")
+_FLOATS: tuple[Field, ...] = ("arrival", "offset", "think")
+_KEYS: tuple[Field, ...] = ("session", "model")
+_LINE = 16 << 20
+
+# a row may have several faults: the first one counts
+_FIRST_FAULTS = """select distinct on (line_byte_position)
+    line_byte_position as position, column_name, error_type as kind, csv_line as line,
+    coalesce(contains(csv_line, chr(0)), false) as nul
+    from reject_errors order by line_byte_position, error_type desc, column_name"""
+_FAULTS = (
+    ("select kind, nul, count(*)", "group by kind, nul order by kind, nul"),
+    ("select position, column_name, kind, line[:100], nul", f"order by position limit {SHOWN}"),
+)
+
+_T = TypeVar("_T")
+
+
+def read_rows(
+    text: Text,
+    path: Path | None,
+    form: RowFormat,
+    found: Sample,
+    columns: Columns,
+    tally: Tally,
+    options: ReadOptions,
+    progress: Progress | None = None,
+) -> None:
+    """Add all rows of a CSV file. Bad rows go to the tally with their line numbers.
+
+    DuckDB reads a plain UTF-8 file where it is; anything else (compressed, UTF-16, standard input) goes through a
+    temporary file first.
+    """
+    fields = resolve(form, found.columns)
+    if path is not None and text.plain:
+        _read(path, text.name, form, fields, found, columns, tally, options, progress)
+        return
+    with tempfile.NamedTemporaryFile(prefix="dualplan-", suffix=".csv") as spool:
+        while data := text.read():
+            spool.write(data)
+        spool.flush()
+        _read(Path(spool.name), text.name, form, fields, found, columns, tally, options, None)
+
+
+def _read(
+    path: Path,
+    name: str,
+    form: RowFormat,
+    fields: dict[Field, str],
+    found: Sample,
+    columns: Columns,
+    tally: Tally,
+    options: ReadOptions,
+    progress: Progress | None,
+) -> None:
+    import duckdb
+
+    connection = duckdb.connect(
+        config={
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+            "temp_directory": tempfile.gettempdir(),
+        }
+    )
+    if progress is not None:
+        connection.execute("set enable_progress_bar=true; set enable_progress_bar_print=false")
+        connection.execute("set progress_bar_time=100")
+    table = _table(path, form, fields, found)
+    size = path.stat().st_size
+
+    def run(sql: str) -> dict[str, Any]:
+        def fetch() -> Any:
+            return connection.execute(sql, [str(path)]).fetchnumpy()
+
+        return _watched(fetch, connection, size, progress)
+
+    chosen = f"select {', '.join(_selected(form, fields, options))} from "
+    try:
+        try:
+            data = run(chosen + table)
+        except duckdb.InvalidInputException:
+            # strict mode, which tells of surplus columns, gives up where line ends differ
+            tally.note("line ends or quotes are not the same throughout; read all the same")
+            table = table.replace("strict_mode=true", "strict_mode=false")
+            data = run(chosen + table)
+        faults = [connection.execute(f"{query} from ({_FIRST_FAULTS}) {rest}").fetchall() for query, rest in _FAULTS]
+        keys = {field: _names(run, fields[field], table) for field in _KEYS if field in fields}
+    except (duckdb.Error, UnicodeDecodeError) as error:
+        raise InputError(name, f"cannot be read as CSV: {str(error).splitlines()[0]}") from None
+    finally:
+        connection.close()
+    counts, shown = faults
+    lost = _report_rejects(path, name, counts, shown, tally)
+    count = len(data["input"])
+    tally.read += count + lost
+    keep = _complete(data, name, tally)
+    count = int(keep.sum())
+    for field in _INTEGERS + _FLOATS + _KEYS:
+        if field in data and count < len(keep):
+            data[field] = data[field][keep]
+    parts = {("arrival" if field == "offset" else field): data[field] for field in data}
+    for field, labels in keys.items():
+        parts[field] = _numbered(data[field], labels, field, columns)
+    columns.add(count, **parts)
+    if "blocks" in fields:
+        tally.note("block ids in CSV are not read; JSON lines carry them")
+
+
+def _table(path: Path, form: RowFormat, fields: dict[Field, str], found: Sample) -> str:
+    kinds = {fields[field]: "BIGINT" for field in _INTEGERS if field in fields}
+    when = "TIMESTAMP" if form.time_unit == "timestamp" else "DOUBLE"
+    kinds |= {fields[field]: when if field == "arrival" else "DOUBLE" for field in _FLOATS if field in fields}
+    names = {column or f"column {i}": kinds.get(column, "VARCHAR") for i, column in enumerate(found.columns)}
+    if len(names) < len(found.columns):
+        raise InputError(str(path), "has two columns of one name")
+    struct = ", ".join(f"{_quoted(column)}: '{kind}'" for column, kind in names.items())
+    return (
+        f"read_csv(?, auto_detect=false, header=true, skip={found.skip}, delim={_quoted(found.delimiter)}, quote='\"',"
+        f" escape='\"', strict_mode=true, max_line_size={_LINE}, columns={{{struct}}}, store_rejects=true,"
+        f" rejects_limit=0)"
+    )
+
+
+def _selected(form: RowFormat, fields: dict[Field, str], options: ReadOptions) -> list[str]:
+    unit = SECONDS[options.time_unit or ("s" if form.time_unit == "timestamp" else form.time_unit)]
+    think = SECONDS[options.time_unit or form.think_unit]
+    chosen = [f"{_named(fields[field])} as {field}" for field in _INTEGERS if field in fields]
+    for field in _FLOATS:
+        if field in fields:
+            column = _named(fields[field])
+            if field == "arrival" and form.time_unit == "timestamp":
+                column = f"epoch_ns({column}) / 1e9"
+            factor = think if field == "think" else unit
+            chosen.append(f"{column} * {factor!r} as {field}" if factor != 1.0 else f"{column} as {field}")
+    chosen += [
+        f"case when {_named(fields[field])} = '' then 0 else coalesce(hash({_named(fields[field])}), 0) end as {field}"
+        for field in _KEYS
+        if field in fields
+    ]
+    return chosen
+
+
+def _names(run: Callable[[str], dict[str, Any]], column: str, table: str) -> dict[int, str]:
+    name = _named(column)
+    table = table.replace("store_rejects=true, rejects_limit=0", "ignore_errors=true")
+    # sessions need numbers only; models are few and shown by name
+    found = run(f"select distinct hash({name}) as code, {name} as label from {table} where {name} <> '' limit 1000")
+    return dict(zip(found["code"].tolist(), found["label"].tolist(), strict=True))
+
+
+def _numbered(
+    codes: npt.NDArray[np.uint64], labels: dict[int, str], field: Field, columns: Columns
+) -> npt.NDArray[np.int64]:
+    distinct, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
+    number = np.full(len(distinct), -1, np.int64)
+    for position in np.argsort(first).tolist():
+        code = int(distinct[position])
+        if code:
+            number[position] = (
+                columns.session_index((columns.file, code))
+                if field == "session"
+                else columns.model_index(labels.get(code, f"model {code}"))
+            )
+    return number[inverse]
+
+
+def _complete(data: dict[str, Any], name: str, tally: Tally) -> npt.NDArray[np.bool_]:
+    """Rows with both lengths there and in range; fills gaps of the other columns."""
+    keep = np.ones(len(data["input"]), bool)
+    for field in ("input", "output"):
+        column = data[field]
+        gaps = np.ma.getmaskarray(column) if isinstance(column, np.ma.MaskedArray) else None
+        if gaps is not None:
+            count = int(gaps.sum())
+            tally.malformed(name, f"{count:,} rows have no {field} tokens", "field missing", "", count)
+            keep &= ~gaps
+            data[field] = np.ma.getdata(column)
+        beyond = keep & ((data[field] > LONGEST) | (data[field] < -LONGEST))
+        if beyond.any():
+            count = int(beyond.sum())
+            what = f"{count:,} rows have {field} tokens beyond any prompt, such as {int(data[field][beyond][0])}"
+            tally.malformed(name, what, "wrong type or out of range", "", count)
+            keep &= ~beyond
+    for field, column in data.items():
+        if isinstance(column, np.ma.MaskedArray):
+            empty = np.nan if column.dtype.kind == "f" else -1
+            data[field] = column.filled(empty)
+    return keep
+
+
+def _report_rejects(
+    path: Path, name: str, counts: list[tuple[Any, ...]], shown: list[tuple[Any, ...]], tally: Tally
+) -> int:
+    """Tell the tally of rows that DuckDB could not read; returns how many there are."""
+    numbers = _line_numbers(path, [position for position, *_ in shown if position is not None])
+    left = {(kind, nul): count for kind, nul, count in counts}
+    for position, column, kind, line, nul in shown:
+        where = f"{name}:{numbers[position]}" if position in numbers else name
+        tally.malformed(where, _fault(column, kind, line or "", nul), _reason(kind, nul))
+        left[kind, nul] -= 1
+    for (kind, nul), count in left.items():
+        if count:
+            tally.malformed(name, f"{count:,} more rows: {_reason(kind, nul)}", _reason(kind, nul), "", count)
+    return sum(count for *_, count in counts)
+
+
+def _fault(column: str | None, kind: str, line: str, nul: bool) -> str:
+    shown = line if len(line) <= 80 else line[:77] + "..."
+    if nul:
+        return "contains NUL bytes"
+    if kind == "MISSING COLUMNS":
+        return f'too few columns: "{shown}"'
+    if kind == "TOO MANY COLUMNS":
+        return f'too many columns: "{shown}"'
+    if kind == "CAST":
+        return f'{column} is not what it should be: "{shown}"'
+    if kind == "LINE SIZE OVER MAXIMUM":
+        return f"the line is longer than {_LINE >> 20} MiB"
+    return f'{kind.lower()}: "{shown}"'
+
+
+def _reason(kind: str, nul: bool) -> str:
+    if nul:
+        return "NUL bytes"
+    return {
+        "MISSING COLUMNS": "field missing",
+        "TOO MANY COLUMNS": "too many columns",
+        "CAST": "wrong type or out of range",
+        "LINE SIZE OVER MAXIMUM": "line too long",
+    }.get(kind, "not CSV")
+
+
+def _line_numbers(path: Path, positions: list[int]) -> dict[int, int]:
+    """Byte positions (from 1) -> line numbers, by counting; DuckDB's own number is off where lines were skipped."""
+    numbers: dict[int, int] = {}
+    line, done = 1, 0
+    with path.open("rb") as stream:
+        for position in sorted(positions):
+            while done < position - 1:
+                data = stream.read(min(1 << 22, position - 1 - done))
+                if not data:
+                    break
+                line += data.count(b"\n")
+                done += len(data)
+            numbers[position] = line
+    return numbers
+
+
+def _watched(fetch: Callable[[], _T], connection: Any, size: int, progress: Progress | None) -> _T:
+    """Run a query in a thread and report how far it is, as DuckDB has no callback for it."""
+    if progress is None:
+        return fetch()
+    outcome: list[_T] = []
+    failure: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            outcome.append(fetch())
+        except BaseException as error:
+            failure.append(error)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(0.2)
+            with suppress(Exception):
+                progress(int(max(connection.query_progress(), 0.0) / 100 * size), size)
+    except KeyboardInterrupt:
+        connection.interrupt()
+        thread.join()
+        raise
+    if failure:
+        raise failure[0]
+    return outcome[0]
+
+
+def _named(column: str) -> str:
+    return '"' + column.replace('"', '""') + '"'
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,189 @@
+"""Rows as JSON lines, for every row format: runs of lines are decoded into one typed record a line."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+
+from dualplan.errors import InputError
+from dualplan.trace.columns import LONGEST, Columns, float_column, id_column, int_column
+from dualplan.trace.formats import Field, RowFormat, Sample, resolve
+from dualplan.trace.record import SECONDS, ReadOptions
+from dualplan.trace.source import Text
+from dualplan.trace.tally import Tally
+
+_Length = Annotated[int, msgspec.Meta(ge=-LONGEST, le=LONGEST)]
+_Key = int | str | None
+_TYPES: dict[Field, tuple[Any, Any]] = {
+    "arrival": (float | None, None),
+    "offset": (float | None, None),
+    "input": (_Length, msgspec.NODEFAULT),
+    "output": (_Length, msgspec.NODEFAULT),
+    "session": (_Key, None),
+    "turn": (Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)] | None, None),
+    "cached": (_Length | None, None),
+    "think": (float | None, None),
+    "model": (str | None, None),
+    "blocks": (list[int], msgspec.field(default_factory=list)),
+    "chat": (int | str, msgspec.NODEFAULT),
+    "parent": (_Key, None),
+}
+
+
+def read_rows(text: Text, form: RowFormat, found: Sample, columns: Columns, tally: Tally, options: ReadOptions) -> None:
+    """Add all rows of a file. Bad lines go to the tally with their numbers."""
+    fields = resolve(form, found.columns)
+    if not {"input", "output"} <= fields.keys():
+        raise InputError(text.name, f"has no fields of {form.name}")
+    text_ids = "blocks" in fields and _has_text_ids(found, fields["blocks"])
+    row = _row_type(fields, text_ids)
+    strict, lax = msgspec.json.Decoder(row), msgspec.json.Decoder(row, strict=False)
+    header = form.marker[0] if form.name == "dualplan" else ""
+    run_columns = _Run(columns, form, fields, text_ids, options)
+    with _no_collection():
+        for first, run in text.chunks():
+            if header and first == 1:
+                first, run = 2, run[run.find(b"\n") + 1 :] if b"\n" in run else b""
+            try:
+                rows = strict.decode_lines(run)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                rows = list(_one_by_one(run, first, strict, lax, text.name, tally))
+            tally.read += len(rows)
+            run_columns.add(rows)
+
+
+def _row_type(fields: dict[Field, str], text_ids: bool) -> type[msgspec.Struct]:
+    members = []
+    for field, name in fields.items():
+        kind, default = _TYPES[field]
+        if field == "blocks" and text_ids:
+            kind = list[int | str]
+        if default is msgspec.NODEFAULT:
+            members.append((field, kind, msgspec.field(name=name)))
+        elif field == "blocks":
+            members.append((field, kind | None, msgspec.field(default=None, name=name)))
+        else:
+            members.append((field, kind, msgspec.field(default=default, name=name)))
+    # required members first, as a record demands
+    members.sort(key=lambda member: member[2].default is not msgspec.NODEFAULT)
+    return msgspec.defstruct("Row", members, gc=False)
+
+
+def _has_text_ids(found: Sample, name: str) -> bool:
+    lists = [record.get(name) for record in found.records if isinstance(record, dict)]
+    return any(isinstance(ids, list) and any(isinstance(value, str) for value in ids) for ids in lists)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    # millions of small lists without cycles: looking for cycles costs a quarter of the time
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _one_by_one(run: bytes, first: int, strict: Any, lax: Any, name: str, tally: Tally) -> Iterable[Any]:
+    lines = run.split(b"\n")
+    for number, line in enumerate(lines, first):
+        if not line.strip():
+            continue
+        try:
+            yield strict.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            try:
+                row = lax.decode(line)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                cut_off = number == first + len(lines) - 1  # a last line has no line end behind it
+                what, reason = _fault(line, error, cut_off)
+                tally.read += 1
+                tally.malformed(f"{name}:{number}", what, reason)
+            else:
+                tally.note("numbers written as text or as whole decimals were taken as numbers")
+                yield row
+
+
+def _fault(line: bytes, error: Exception, cut_off: bool) -> tuple[str, str]:
+    if b"\x00" in line:
+        return "contains NUL bytes", "NUL bytes"
+    if isinstance(error, msgspec.ValidationError):
+        text = str(error).replace(" - at `$", " at `").replace("`.", "`")
+        if "missing required field" in text:
+            return f"{text[0].lower()}{text[1:]}: another format, or a damaged row", "field missing"
+        return text[0].lower() + text[1:], "wrong type or out of range"
+    if cut_off:
+        return "the last line is cut off", "cut off"
+    return f"is not JSON: {str(error).removeprefix('JSON is malformed: ')}", "not JSON"
+
+
+class _Run:
+    """Turns decoded rows into columns."""
+
+    def __init__(
+        self,
+        columns: Columns,
+        form: RowFormat,
+        fields: dict[Field, str],
+        text_ids: bool,
+        options: ReadOptions,
+    ) -> None:
+        self._columns, self._fields = columns, fields
+        self._unit = SECONDS[options.time_unit or ("s" if form.time_unit == "timestamp" else form.time_unit)]
+        self._think_unit = SECONDS[options.time_unit or form.think_unit]
+        self._local = form.local_ids and not text_ids
+        self._roots: dict[int | str, int | str] = {}
+
+    def add(self, rows: list[Any]) -> None:
+        n, has, columns = len(rows), self._fields, self._columns
+        if not n:
+            return
+        session = self._sessions(rows)
+        columns.add(
+            n,
+            input=int_column((row.input for row in rows), n),
+            output=int_column((row.output for row in rows), n),
+            arrival=self._arrival(rows, n),
+            session=session,
+            turn=int_column((row.turn for row in rows), n) if "turn" in has else None,
+            cached=int_column((row.cached for row in rows), n) if "cached" in has else None,
+            think=float_column((row.think for row in rows), n, self._think_unit) if "think" in has else None,
+            model=np.fromiter((columns.model_index(row.model) for row in rows), np.int64, n)
+            if "model" in has
+            else None,
+        )
+        if "blocks" in has:
+            counts, ids = id_column([row.blocks or [] for row in rows])
+            scope = session if self._local and session is not None else np.full(n, columns.file, np.int64)
+            columns.add_blocks(counts, ids, scope)
+
+    def _arrival(self, rows: list[Any], n: int) -> Any:
+        if "arrival" in self._fields:
+            return float_column((row.arrival for row in rows), n, self._unit)
+        if "offset" in self._fields:
+            return float_column((row.offset for row in rows), n, self._unit)
+        return None
+
+    def _sessions(self, rows: list[Any]) -> Any:
+        if "session" in self._fields:
+            keys = [row.session for row in rows]
+        elif "chat" in self._fields:
+            keys = [self._root(row.chat, row.parent) for row in rows]
+        else:
+            return None
+        # the same number in two files is two sessions
+        index, file = self._columns.session_index, self._columns.file
+        return np.fromiter((-1 if key in (None, "") else index((file, key)) for key in keys), np.int64, len(keys))
+
+    def _root(self, chat: int | str, parent: int | str | None) -> int | str:
+        # a parent that is not in the file (the trace is a cut-out) starts a session of its own
+        root = chat if parent is None or parent in (-1, "-1") else self._roots.get(parent, parent)
+        self._roots[chat] = root
+        return root
