@@ -49,7 +49,11 @@ def _collective_text(answer: Evaluation) -> str:
         return f"collectives given ({shares})"
     if collectives.prefill == collectives.decode == 0:
         return "no collectives cross the compute NICs under this parallelism"
-    return f"collectives derived ({shares}); the paper leaves them out"
+    text = f"collectives derived ({shares}); the paper leaves them out"
+    floor, available = collectives.kv_floor[1], collectives.kv_available[1]
+    if floor is not None:
+        text += f"; decode-side KV has {available:.0%} of the NICs left, its lane guarantees {100 * floor:.2g} %"
+    return text.replace("%", " %").replace("  %", " %")
 
 
 def _machine(answer: Evaluation, hardware: Hardware) -> list[str]:

@@ -22,12 +22,14 @@ from dualplan.plan.problem import (
     build,
     decode_engines,
     held_before,
+    kv_floor,
+    kv_share,
     prepare,
     read_seconds,
     solve,
 )
 from dualplan.plan.ranges import Ranges, ranges
-from dualplan.plan.resources import TITLES, storage_bandwidth
+from dualplan.plan.resources import TITLES, cnic_bandwidth, storage_bandwidth
 from dualplan.spec.parallel import Parallel
 from dualplan.spec.scenario import Scenario
 from dualplan.spec.workload import mean_turns
@@ -70,11 +72,17 @@ class DemandCheck(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Collectives(msgspec.Struct, frozen=True, kw_only=True):
-    """Share of each side's compute NICs that collectives take at the predicted rate."""
+    """Share of each side's compute NICs that collectives take at the predicted rate.
+
+    ``kv_floor``: share that the arbiter guarantees KV traffic while all collective lanes are busy, by side; None where
+    the profile has no QoS setting. ``kv_available``: what KV traffic can have at this collective load.
+    """
 
     prefill: float
     decode: float
     origin: str
+    kv_floor: tuple[float | None, float | None]
+    kv_available: tuple[float, float]
 
 
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
@@ -265,15 +273,23 @@ def _bottleneck(problem: Problem, rate: Rate, missing: dict[str, str]) -> Bottle
 
 
 def _collectives(setup: Setup, problem: Problem, turns_per_s: float) -> Collectives:
+    sides = (setup.scenario.hardware, setup.scenario.decode_hardware)
     if problem.given is not None:
-        return Collectives(prefill=problem.given.prefill, decode=problem.given.decode, origin="given")
-    shares = []
-    for side, hardware, size in (
-        ("prefill", setup.scenario.hardware, problem.amounts.prefill_collective),
-        ("decode", setup.scenario.decode_hardware, problem.amounts.decode_collective),
-    ):
-        shares.append(turns_per_s * size / (setup.nodes(side) * hardware.cnic.count * hardware.cnic.rate))
-    return Collectives(prefill=shares[0], decode=shares[1], origin="derived")
+        loads = (problem.given.prefill, problem.given.decode)
+    else:
+        sizes = (problem.amounts.prefill_collective, problem.amounts.decode_collective)
+        nodes = (setup.prefill_nodes, setup.decode_nodes)
+        loads = tuple(
+            turns_per_s * size / (n * cnic_bandwidth(h)) for size, n, h in zip(sizes, nodes, sides, strict=True)
+        )
+    floors = tuple(None if hardware.qos is None else float(kv_floor(hardware)) for hardware in sides)
+    return Collectives(
+        prefill=loads[0],
+        decode=loads[1],
+        origin="derived" if problem.given is None else "given",
+        kv_floor=(floors[0], floors[1]),
+        kv_available=(float(kv_share(sides[0], loads[0])), float(kv_share(sides[1], loads[1]))),
+    )
 
 
 def _pair_traffic(setup: Setup) -> tuple[float, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 import msgspec
@@ -102,6 +103,25 @@ def given_collectives(scenario: Scenario) -> CollectiveLoad | None:
     return CollectiveLoad(given, given) if isinstance(given, float | int) else given
 
 
+def kv_share(hardware: Hardware, collective_load: Any) -> Any:
+    """Share of a compute NIC that KV traffic can use while collectives use ``collective_load`` of it.
+
+    What the collectives leave, and under a QoS setting at least what the arbiter guarantees. Exact for Fractions.
+    """
+    left = 1 - collective_load
+    return max(left, kv_floor(hardware)) if hardware.qos is not None and collective_load else left
+
+
+def kv_floor(hardware: Hardware) -> Fraction:
+    """Share of a compute NIC that the arbiter guarantees KV traffic while all collective lanes are busy; 0 without QoS."""
+    if hardware.qos is None:
+        return Fraction(0)
+    from dualplan.flow.arbitration import guaranteed
+
+    qos = hardware.qos
+    return guaranteed(qos.setting(), qos.kv_lane, busy=qos.collective_lanes, mtu=qos.mtu)
+
+
 def balance_factor(scenario: Scenario, mode: Mode) -> float:
     """Largest over mean load of a storage NIC: set, or by policy; 1 where reads are not a choice or are split."""
     if scenario.settings.balance is not None:
@@ -136,7 +156,7 @@ def build(setup: Setup, mode: Mode) -> Problem:
             hardware=hardware,
             side=side,  # type: ignore[arg-type]
             nodes=setup.nodes(side),
-            collective_load=load,
+            kv_share=kv_share(hardware, load),
             read_rate=read_rate,
             balance=balance,
         )

@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 
 from dualplan.model.closed_form import Constraint, Range, feasible_range
-from dualplan.model.traffic import Bytes, hits_only, steps
-from dualplan.plan.problem import SINGLE_SIDED, Problem, Setup
-from dualplan.plan.resources import NodeLinks, link_resources, ordered, side_loads, storage_bandwidth
+from dualplan.model.traffic import Bytes, Path, hits_only, steps
+from dualplan.plan.problem import SINGLE_SIDED, Problem, Setup, kv_share
+from dualplan.plan.resources import NodeLinks, Resource, link_resources, ordered, side_loads, storage_bandwidth
 from dualplan.spec.choices import Mode
+from dualplan.spec.hardware import Hardware
 from dualplan.spec.scenario import CollectiveLoad
 
 
@@ -51,28 +52,18 @@ def _range(setup: Setup, mode: Mode, amounts: Bytes, given: CollectiveLoad, stor
     exact_amounts = Bytes(**{name: exact(getattr(amounts, name)) for name in amounts.__struct_fields__})
     table = steps(mode, staging=settings.staging, copy=settings.copy, persist=settings.persist)
     by_path = side_loads(table, exact_amounts, scenario.hardware, scenario.decode_hardware)
-    constraints = []
-    for side, hardware, load in (
+    constraints: list[tuple[Resource, Constraint]] = []
+    sides: tuple[tuple[Path, Hardware, float], ...] = (
         ("prefill", scenario.hardware, given.prefill),
         ("decode", scenario.decode_hardware, given.decode),
-    ):
-        links = NodeLinks(
-            hardware=hardware, side=side, nodes=1, collective_load=exact(load), read_rate=hardware.snic.rate
-        )  # type: ignore[arg-type]
-        constraints += [
-            (
-                resource,
-                Constraint(
-                    resource.name,
-                    side,
-                    exact(resource.nominal),
-                    exact(resource.prefill) / read,
-                    exact(resource.decode) / read,
-                ),
-            )  # type: ignore[arg-type]
-            for resource in link_resources(links, by_path)
-            if resource.in_range
-        ]
+    )
+    for side, hardware, load in sides:
+        share = kv_share(hardware, exact(load))
+        links = NodeLinks(hardware=hardware, side=side, nodes=1, kv_share=share, read_rate=hardware.snic.rate)
+        for resource in link_resources(links, by_path):
+            if resource.in_range:
+                shares = exact(resource.prefill) / read, exact(resource.decode) / read
+                constraints.append((resource, Constraint(resource.name, side, exact(resource.nominal), *shares)))
     rank = {id(resource): index for index, resource in enumerate(ordered([resource for resource, _ in constraints]))}
     constraints.sort(key=lambda pair: rank[id(pair[0])])
     decode_storage = Fraction(0) if mode in SINGLE_SIDED else storage[1]

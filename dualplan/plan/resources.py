@@ -101,12 +101,15 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeLinks(msgspec.Struct, frozen=True, kw_only=True):
-    """Link capacities of one node of a side [B/s]: what the line does, and the factor of it that is reachable."""
+    """What turns one node's profile into capacities: nodes of the side, storage rate, and shares.
+
+    ``kv_share``: share of the compute NICs that KV traffic can use beside collectives of a given load.
+    """
 
     hardware: Hardware
     side: Path
     nodes: Any
-    collective_load: Any = 0
+    kv_share: Any = 1
     read_rate: Any
     balance: Any = 1
 
@@ -132,7 +135,7 @@ def cnic_bandwidth(hardware: Hardware) -> float:
 def link_resources(links: NodeLinks, by_path: dict[str, tuple[Any, Any]]) -> list[Resource]:
     """Links and memory buses of one side, from the loads that the step table gives by name."""
     hardware, side = links.hardware, links.side
-    wire = cnic_bandwidth(hardware) * (1 - links.collective_load)
+    wire = cnic_bandwidth(hardware) * links.kv_share
     storage = storage_bandwidth(hardware)
     plain = {
         f"{side}_cnic_read": (wire, hardware.cnic.efficiency),

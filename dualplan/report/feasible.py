@@ -87,6 +87,7 @@ def document(answer: Evaluation) -> dict[str, Any]:
             "decode": answer.collectives.decode,
             "origin": answer.collectives.origin,
         },
+        "qos": _qos(answer),
         "flow_check": _flow_check(answer),
         "demand": None
         if answer.demand_check is None
@@ -126,6 +127,18 @@ def document(answer: Evaluation) -> dict[str, Any]:
         "assumptions": list(assumptions(answer)),
         "sources": sources(answer.scenario),
         "inputs_sha256": inputs_sha256(answer),
+    }
+
+
+def _qos(answer: Evaluation) -> dict[str, Any]:
+    """What the arbiter of the compute network guarantees KV traffic, and what it gets at this collective load."""
+    collectives = answer.collectives
+    return {
+        side: {
+            "kv_guaranteed_share": collectives.kv_floor[index],
+            "kv_available_share": collectives.kv_available[index],
+        }
+        for index, side in enumerate(("prefill", "decode"))
     }
 
 
@@ -337,9 +350,9 @@ def show_answer(answer: Evaluation, console: Console) -> None:
     line()
     _show_resources(answer, console, width)
     line()
-    from dualplan.plan.assumptions import assumptions
-
-    wrapped("Assumed: " + "; ".join(assumptions(answer)) + ". All figures and their sources: --json.", "dim")
+    line("Assumed (all figures and their sources: --json)", "dim")
+    for text in assumptions(answer):
+        wrapped(f"- {text}", "dim")
 
 
 def _show_ranges(answer: Evaluation, line: Any, width: int) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -31,6 +31,9 @@ from dualplan.spec.load import (
     merged,
     read_yaml,
 )
+
+if TYPE_CHECKING:
+    from dualplan.spec.qos import ClassTable, LaneTables
 
 KIND = "hardware_profiles"
 
@@ -173,6 +176,54 @@ class Cost(_Record, frozen=True):
     power: Power | None = None
 
 
+class QosClass(_Record, frozen=True):
+    """One traffic class of a RoCE port: strict, or with an ETS weight in per cent."""
+
+    number: CountOrZero
+    selection: Literal["ets", "strict"] = "ets"
+    bandwidth: CountOrZero | None = None
+
+
+class Qos(_Record, frozen=True):
+    """How the compute network keeps KV traffic and collectives apart.
+
+    InfiniBand: ``high``, ``low`` (``lane:weight`` lists) and ``high_limit`` as in opensm.conf. RoCE: ``classes``. KV runs on
+    ``kv_lane``, collectives on ``collective_lanes`` (lanes or traffic classes).
+    """
+
+    kv_lane: CountOrZero
+    collective_lanes: tuple[CountOrZero, ...]
+    high: str | None = None
+    low: str | None = None
+    high_limit: CountOrZero | None = None
+    mtu: Count = 4096
+    classes: tuple[QosClass, ...] = ()
+
+    def __post_init__(self) -> None:
+        setting = self.setting()
+        if self.kv_lane not in setting.lanes():
+            raise InputError("qos.kv_lane", f"{self.kv_lane} has no weight, so KV traffic would never move")
+
+    def setting(self) -> LaneTables | ClassTable:
+        """The arbiter's tables."""
+        from dualplan.spec.qos import ClassTable, LaneTables, TrafficClass
+        from dualplan.spec.qos_opensm import parse_table
+
+        if self.classes:
+            if self.high or self.low or self.high_limit is not None:
+                raise InputError("qos", "has lane tables and traffic classes", "InfiniBand has the one, RoCE the other")
+            return ClassTable(
+                classes=tuple(
+                    TrafficClass(number=c.number, selection=c.selection, bandwidth=c.bandwidth) for c in self.classes
+                )
+            )
+        if self.high is None or self.low is None or self.high_limit is None:
+            raise InputError("qos", "needs high, low and high_limit (InfiniBand), or classes (RoCE)")
+        return LaneTables(
+            high=parse_table(self.high, "qos.high"), low=parse_table(self.low, "qos.low"), high_limit=self.high_limit
+        )
+
+
 class Hardware(_Record, frozen=True, kw_only=True):
     """A node type. ``sources`` maps a key path (or a section) to a citation, or to ``assumed: why``."""
 
@@ -186,6 +237,7 @@ class Hardware(_Record, frozen=True, kw_only=True):
     nvlink: Nvlink | None = None
     storage: Storage | None = None
     copy: CopyCost | None = None
+    qos: Qos | None = None
     efficiency: Efficiencies
     cost: Cost = Cost()
     notes: tuple[str, ...] = ()
