@@ -43,10 +43,8 @@ def show(
             metavar="bf16|fp16|fp8|fp8-tensor|int8|nvfp4|auto", help="KV-cache format; auto: the model's own."
         ),
     ] = "auto",
-    context: Annotated[
-        int, typer.Option(min=1, max=10**9, metavar="TOKENS", help="Cached context of a turn [tokens].")
-    ] = 32768,
-    append: Annotated[int, typer.Option(min=1, max=10**9, metavar="TOKENS", help="Tokens that a turn appends.")] = 429,
+    context: Annotated[int, typer.Option(metavar="TOKENS", help="Cached context of a turn [tokens].")] = 32768,
+    append: Annotated[int, typer.Option(metavar="TOKENS", help="Tokens that a turn appends.")] = 429,
     fmt: FormatOption = Format.table,
     as_json: JsonOption = False,
     file: OutputOption = None,
@@ -60,10 +58,20 @@ def show(
     from dualplan.report.output import Output
     from dualplan.spec.model import load_model
 
+    check_tokens(context, "--context")
+    check_tokens(append, "--append")
     model = load_model(name, where="model show")
     data = document(model, kv_dtype, context, append)
     kinds = data["layer_kinds"]
     emit(Output(data=data, rows=kinds, text=lambda console: _print_model(console, model, data)), fmt, as_json, file)
+
+
+def check_tokens(count: int, flag: str) -> None:
+    """Raise InputError unless ``count`` is a possible number of tokens."""
+    from dualplan.errors import InputError
+
+    if not 1 <= count <= 10**9:
+        raise InputError(flag, f"{count} is out of range", "1 to 1,000,000,000 tokens")
 
 
 # ---------------------------------------------------------------- machine view

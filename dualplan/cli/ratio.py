@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dualplan.cli.model import check_tokens
 from dualplan.cli.options import Format, FormatOption, JsonOption, OutputOption, emit
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def ratio(
         list[str] | None,
         typer.Argument(metavar="[MODEL]...", help="Shipped names, files or directories; without: the paper's five."),
     ] = None,
-    append: Annotated[int, typer.Option(min=1, max=10**9, metavar="TOKENS", help="Tokens that a turn appends.")] = 429,
+    append: Annotated[int, typer.Option(metavar="TOKENS", help="Tokens that a turn appends.")] = 429,
     context: Annotated[
         str, typer.Option(metavar="N,N,...", help="Cached contexts [tokens], separated by commas.")
     ] = "16384,65536",
@@ -43,6 +44,7 @@ def ratio(
     """GB of KV-cache to load per PFLOP of compute: how storage-bound the turns of a model are."""
     from dualplan.report.output import Output
 
+    check_tokens(append, "--append")
     published = _published()
     names = models or published["models"]
     contexts = _contexts(context)
@@ -77,8 +79,9 @@ def _contexts(text: str) -> list[int]:
     found = []
     for part in text.split(","):
         digits = part.strip()
-        if not digits.isascii() or not digits.isdigit() or not 1 <= len(digits) <= 12 or int(digits) < 1:
+        if not digits.isascii() or not digits.isdigit() or len(digits) > 12:
             raise InputError("--context", f'"{digits[:40]}" is not a number of tokens', "write for example 16384,65536")
+        check_tokens(int(digits), "--context")
         found.append(int(digits))
     return list(dict.fromkeys(found))
 
