@@ -13,6 +13,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from dualplan.report.output import Format as FormatName
     from dualplan.report.output import Output
 
 
@@ -48,9 +49,9 @@ class ClosedPipe(Exception):
 def _emit(output: Output, fmt: Format, as_json: bool, file: Path | None) -> None:
     from dualplan.report.output import render
 
-    form = Format.json if as_json else fmt
-    if form is not Format.table:
-        text = render(output, form.value)
+    form: FormatName = "json" if as_json else fmt.value
+    if form != "table":
+        text = render(output, form)
         if file is None:
             sys.stdout.write(text)
             sys.stdout.flush()

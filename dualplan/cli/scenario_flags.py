@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dualplan.cli.options import note
+
 if TYPE_CHECKING:
     from dualplan.spec.load import Node
     from dualplan.spec.scenario import Scenario
@@ -121,20 +123,28 @@ def _sides(text: str, flag: str) -> Node:
 
     if "=" not in text:
         return Node(text, flag, origin="flag")
-    parts = {}
+    parts: dict[str, Node] = {}
     for part in text.split(","):
         key, _, value = part.partition("=")
         if key.strip() in parts:
             raise InputError(flag, f'"{key.strip()}" is given twice')
         parts[key.strip()] = Node(value.strip(), flag, origin="flag")
-    return Node(parts, flag, origin="flag")  # type: ignore[arg-type]
+    return Node(parts, flag, origin="flag")
 
 
 def read_trace_workload(path: Path) -> Workload:
-    """A trace as a workload."""
-    from dualplan.trace.mix import workload_of_trace
+    """A trace as a workload; how it was read goes to standard error."""
+    from dualplan.trace.read import read_trace
+    from dualplan.trace.workload import workload_of_trace
 
-    return workload_of_trace(path)
+    trace = read_trace(str(path))
+    report = trace.report
+    dropped = f", {sum(report.dropped.values())} dropped" if report.dropped else ""
+    note(f"{path}: {report.format}, {report.rows_used} of {report.rows_read} rows used{dropped}")
+    workload = workload_of_trace(trace, path.name)
+    for remark in workload.notes:
+        note(f"{path}: {remark}")
+    return workload
 
 
 def scenario_command(function: Callable[..., None]) -> Callable[..., None]:

@@ -70,20 +70,18 @@ def side_memory(model: Model, parallel: Parallel, hardware: Hardware) -> SideMem
 def peak_flops(gpu: Gpu, weight_dtype: str) -> float:
     """Peak of a GPU for a weight type [FLOP/s]; a type that the GPU lacks is computed in the next wider one."""
     wider = {"fp4": ("fp4", "fp8", "bf16"), "fp8": ("fp8", "bf16"), "int8": ("int8", "fp8", "bf16")}
-    peaks = (getattr(gpu.flops, name) for name in wider.get(weight_dtype, ("bf16",)))
+    peaks: list[float | None] = [getattr(gpu.flops, name) for name in wider.get(weight_dtype, ("bf16",))]
     return next(peak for peak in peaks if peak is not None)
 
 
 def hit_tokens(workload: Workload, turn: Turn) -> float:
     """Tokens of the cached context that whole blocks cover.
 
-    A context that is given as one number is taken literally; where it stands for many contexts, half a block is lost on average,
-    ``(block - 1) / 2`` for remainders that are equally likely. Contexts measured on a trace are hits already.
+    A context that is given as one number is taken literally. Where it stands for many contexts, half a block is lost on average:
+    ``(block - 1) / 2`` for remainders that are equally likely.
     """
-    if workload.mix:
-        return turn.context
     block = workload.block
-    if isinstance(workload.context, float | int) and workload.per_turn is None:
+    if isinstance(workload.context, float | int) and workload.per_turn is None and not workload.mix:
         return float(turn.context // block * block)
     return max(turn.context - (block - 1) / 2, 0.0)
 

@@ -90,7 +90,7 @@ def charges(step: Step, *, shares_cnic: tuple[bool, bool] = (False, False)) -> t
     (source_side, source), (target_side, target) = _place(step.source), _place(step.target)
     side = target_side or source_side
     names = [name.format(s=source_side, t=target_side) for name in _CHARGES[source, target]]
-    if "storage" in (source, target) and shares_cnic[SIDES.index(side)]:  # type: ignore[arg-type]
+    if "storage" in (source, target) and shares_cnic[SIDES.index(side)]:
         extra = ("wire_ingress", "cnic_write") if source == "storage" else ("cnic_read", "wire_egress")
         names += [f"{side}_{name}" for name in extra]
     return tuple(names)

@@ -11,6 +11,10 @@ from dualplan.spec.hardware import Hardware, unsourced
 from dualplan.spec.scenario import Scenario
 
 
+NAMED = ("hardware", "decode_hardware", "model", "workload")
+"""Inputs that the headline names anyway."""
+
+
 def assumptions(answer: Evaluation) -> tuple[str, ...]:
     """Assumptions that matter to this answer, a phrase each; where it departs from DualPath, the paper is named."""
     settings = answer.scenario.settings
@@ -24,7 +28,7 @@ def assumptions(answer: Evaluation) -> tuple[str, ...]:
     for side, hardware in (("prefill", answer.scenario.hardware), ("decode", answer.scenario.decode_hardware)):
         if side == "prefill" or answer.scenario.decode_hardware != answer.scenario.hardware:
             found += _machine(answer, hardware)
-    given = sorted(key for key, place in answer.scenario.origins.items() if place.startswith("--"))
+    given = sorted(key for key, place in answer.scenario.origins.items() if place.startswith("--") and key not in NAMED)
     if given:
         found.append("given by flag: " + ", ".join(given))
     return tuple(found)

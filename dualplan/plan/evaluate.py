@@ -29,7 +29,7 @@ from dualplan.plan.problem import (
     solve,
 )
 from dualplan.plan.ranges import Ranges, ranges
-from dualplan.plan.resources import TITLES, cnic_bandwidth, storage_bandwidth
+from dualplan.plan.resources import TITLES, cnic_bandwidth, few, storage_bandwidth
 from dualplan.spec.parallel import Parallel
 from dualplan.spec.scenario import Scenario
 from dualplan.spec.workload import mean_turns
@@ -241,7 +241,7 @@ def _decode_sequences(setup: Setup, demand: TurnDemand, turns_per_s: float) -> f
     """Sequences that hold decode HBM at a turn rate."""
     engines = decode_engines(setup)
     decoding = batch_at_turn_rate(demand.decode_base, demand.decode_slope, turns_per_s / engines, demand.generated)
-    return engines * decoding + turns_per_s * held_before(setup, demand)
+    return float(engines * decoding + turns_per_s * held_before(setup, demand))
 
 
 def _tpot(setup: Setup, demand: TurnDemand, turns_per_s: float) -> float:
@@ -339,9 +339,9 @@ def _reasons(setup: Setup, problem: Problem, full: Range, check: DemandCheck | N
     slo = setup.scenario.settings.slo
     ratio = Fraction(setup.prefill_nodes, setup.decode_nodes)
     if full.empty_because:
-        names = " and ".join(TITLES[name] for name in full.empty_because)
-        verb = "exclude" if len(full.empty_because) > 1 else "excludes"
-        reasons.append(f"No P/D ratio is free of bottlenecks: {names} {verb} them all.")
+        names = few([TITLES[name] for name in full.empty_because], " and ")
+        verb = "bind" if len(full.empty_because) > 1 else "binds"
+        reasons.append(f"No P/D ratio lets the storage NICs run at full rate: {names} {verb} before.")
     elif full.lower is not None and ratio < full.lower:
         reasons.append(
             f"P/D {setup.prefill_nodes}:{setup.decode_nodes} is below {float(full.lower):.3g}: "

@@ -82,9 +82,9 @@ def _groups(scenario: Scenario, prefill: NDArray[np.int64], decode: NDArray[np.i
             )
     groups = []
     for key, members in keys.items():
-        index = np.array(members)
-        nodes = {"prefill_nodes": prefill[index].astype(float), "decode_nodes": decode[index].astype(float)}
-        groups.append((msgspec.structs.replace(setups[key], **nodes), index))
+        chosen = np.array(members)
+        nodes = {"prefill_nodes": prefill[chosen].astype(float), "decode_nodes": decode[chosen].astype(float)}
+        groups.append((msgspec.structs.replace(setups[key], **nodes), chosen))
     return groups
 
 

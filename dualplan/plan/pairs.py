@@ -65,8 +65,8 @@ class PairRates(msgspec.Struct, frozen=True, kw_only=True):
 
 def node_classes(setup: Setup) -> tuple[NodeClass, ...]:
     """Classes of nodes of both sides: the usual ones and the variants of the scenario. Raises InputError for too many variants."""
-    classes = []
-    for side, hardware in (("prefill", setup.scenario.hardware), ("decode", setup.scenario.decode_hardware)):
+    classes: list[NodeClass] = []
+    for side, hardware in setup.scenario.sides:
         usual = setup.nodes(side)
         for variant in setup.scenario.variants:
             if variant.side != side:
@@ -85,8 +85,7 @@ def node_classes(setup: Setup) -> tuple[NodeClass, ...]:
             raise InputError("variants", f"more {side} nodes differ than the {setup.nodes(side)} there are")
         if usual:
             label = f"{usual} {side} {'node' if usual == 1 else 'nodes'}"
-            nics = ((hardware.cnic.count, hardware.cnic.rate),)
-            classes.append(NodeClass(side, side, label, usual, hardware, nics))
+            classes.append(NodeClass(side, side, label, usual, hardware, ((hardware.cnic.count, hardware.cnic.rate),)))
     return tuple(classes)
 
 
@@ -108,7 +107,8 @@ def solve_pairs(setup: Setup, mode: Mode, decode_share: float) -> PairRates:
         problem = build(_alone(setup, node_class), mode)
         lanes[node_class.side] += _lanes(node_class, problem, links)
     paths = [(0, 1.0)] if mode in SINGLE_SIDED else [(0, 1 - decode_share), (1, decode_share)]
-    flows, ends = [], []
+    flows: list[Flow] = []
+    ends: list[tuple[int, NodeClass, NodeClass]] = []
     for path, share in paths:
         for prefill, prefill_weight, prefill_route in lanes["prefill"]:
             for decode, decode_weight, decode_route in lanes["decode"]:

@@ -66,9 +66,10 @@ def prepare(scenario: Scenario, prefill_nodes: int | None = None, decode_nodes: 
     be hosted.
     """
     settings = scenario.settings
-    counts = {"prefill": prefill_nodes or settings.prefill_nodes, "decode": decode_nodes or settings.decode_nodes}
+    prefill_nodes, decode_nodes = prefill_nodes or settings.prefill_nodes, decode_nodes or settings.decode_nodes
+    counts = {"prefill": prefill_nodes, "decode": decode_nodes}
     missing = [side for side, count in counts.items() if count is None]
-    if missing:
+    if prefill_nodes is None or decode_nodes is None:
         flags = " and ".join(f"--{side}" for side in missing)
         raise InputError(
             "",
@@ -88,8 +89,8 @@ def prepare(scenario: Scenario, prefill_nodes: int | None = None, decode_nodes: 
         sides[side] = (parallel, side_memory(scenario.model, parallel, hardware))
     return Setup(
         scenario=scenario,
-        prefill_nodes=counts["prefill"],  # type: ignore[arg-type]
-        decode_nodes=counts["decode"],  # type: ignore[arg-type]
+        prefill_nodes=prefill_nodes,
+        decode_nodes=decode_nodes,
         prefill_parallel=sides["prefill"][0],
         decode_parallel=sides["decode"][0],
         prefill_memory=sides["prefill"][1],
@@ -211,7 +212,7 @@ def _holds(name: str, side: Path, capacity: Any, prefill: Any, decode: Any) -> l
     """A memory that turns hold bytes of for a time: by Little's law, bytes times seconds of a turn at the turn rate."""
     return [
         Resource(name=name, side=side, unit="B", nominal=capacity, capacity=capacity, prefill=prefill, decode=decode)
-    ]  # type: ignore[arg-type]
+    ]
 
 
 def read_seconds(hardware: Hardware, size: float) -> float:
@@ -282,7 +283,7 @@ def _buffers(setup: Setup, demand: TurnDemand, mode: Mode) -> list[Resource]:
         return []
     amounts, prefill_time = demand.amounts, demand.prefill_latency
     result = []
-    for side, hardware in (("prefill", setup.scenario.hardware), ("decode", setup.scenario.decode_hardware)):
+    for side, hardware in setup.scenario.sides:
         buffer = hardware.dram.kv_buffer
         if buffer is None:
             continue

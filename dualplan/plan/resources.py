@@ -6,11 +6,12 @@ time a turn needs them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
 
-from dualplan.model.traffic import Bytes, Path, Step, copied_bytes, path_loads
+from dualplan.model.traffic import SIDES, Bytes, Path, Step, copied_bytes, path_loads
 from dualplan.spec.hardware import Hardware
 
 Unit = Literal["B/s", "B", "turns/s"]
@@ -70,6 +71,12 @@ TITLES = {
     "copy_submission": "copy submission",
 }
 """Names for people."""
+
+
+def few(names: Sequence[str], between: str, most: int = 3) -> str:
+    """Names in a row; of a long list the first ones and how many more there are."""
+    shown = list(names) if len(names) <= most else [*names[: most - 1], f"{len(names) - most + 1} more"]
+    return between.join(shown)
 
 
 class Resource(msgspec.Struct, frozen=True, kw_only=True):
@@ -241,11 +248,11 @@ def copy_resource(
     """Submission of host-GPU copies: layer blocks of 64 tokens, one submission each, ``queues`` at once for each
     GPU.
     """
-    load = tuple(copied_bytes(table.get(path, ()), amounts, links.side) for path in ("prefill", "decode"))
-    if cost == 0 or not any(load):
+    prefill, decode = (copied_bytes(table.get(path, ()), amounts, links.side) for path in SIDES)
+    if cost == 0 or not (prefill or decode):
         return None
     rate = links.hardware.gpu.count * queues * block_bytes / cost
-    return _link(links, "copy_submission", rate, 1, load, f"{links.side}, {how}")  # type: ignore[arg-type]
+    return _link(links, "copy_submission", rate, 1, (prefill, decode), f"{links.side}, {how}")
 
 
 def ordered(resources: list[Resource]) -> list[Resource]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dualplan.model.closed_form import Range
 from dualplan.plan.assumptions import assumptions, inputs_sha256, sources
 from dualplan.plan.evaluate import Evaluation, Load
-from dualplan.plan.resources import TITLES
+from dualplan.plan.resources import TITLES, few
 from dualplan.report.output import Output
 from dualplan.spec.workload import mean_turns
 from dualplan.units import show, significant
@@ -271,7 +271,7 @@ def _bound(value: Any, absent: str) -> str:
 
 
 def _constraint_names(names: tuple[str, ...]) -> str:
-    return ", ".join(TITLES[name] for name in names) or "nothing"
+    return few([TITLES[name] for name in names], ", ") or "nothing"
 
 
 def range_rows(answer: Evaluation) -> list[tuple[str, str, str, str, str]]:
@@ -346,7 +346,7 @@ def show_answer(answer: Evaluation, console: Console) -> None:
     for text in lines[count:]:
         wrapped(text, hanging=11)
     line()
-    _show_ranges(answer, line, width)
+    _show_ranges(answer, console, width)
     line()
     _show_resources(answer, console, width)
     line()
@@ -355,26 +355,20 @@ def show_answer(answer: Evaluation, console: Console) -> None:
         wrapped(f"- {text}", "dim")
 
 
-def _show_ranges(answer: Evaluation, line: Any, width: int) -> None:
-    rows = [("P/D range", "lower", "", "upper", ""), *range_rows(answer)]
-    first = max(len(row[0]) for row in rows) + 2
-    bound = max(max(len(row[1]) for row in rows), 5) + 2
-    room = (width - 2 - first - 2 * bound) // 2
-    middle = min(max(len(row[2]) for row in rows) + 2, max(room, 12))
-    for index, (name, lower, because, upper, why) in enumerate(rows):
-        text = f"{name:<{first}}{lower:<{bound}}{because:<{middle}}{upper:<{bound}}{why}"
-        rest = width - 2 - (first + 2 * bound + middle)
-        if len(why) > rest and ", " in why:
-            # several constraints bind at once: one a line, the names stay in their column
-            head, *more = why.split(", ")
-            line(text[: first + 2 * bound + middle] + head + ",", "bold" if index == 0 else "")
-            for position, name_text in enumerate(more):
-                line(" " * (first + 2 * bound + middle) + name_text + ("," if position + 1 < len(more) else ""))
-        else:
-            line(text.rstrip(), "bold" if index == 0 else "")
-    bar, labels = range_bar(answer, width - 2 - first - 8)
-    line(" " * first + bar)
-    line(" " * first + labels)
+def _show_ranges(answer: Evaluation, console: Console, width: int) -> None:
+    from rich.padding import Padding
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", width=width - 2)
+    rows = range_rows(answer)
+    for header, fixed in (("P/D range", True), ("lower", True), ("", False), ("upper", True), ("", False)):
+        table.add_column(header, no_wrap=fixed, ratio=None if fixed else 1)
+    for row in rows:
+        table.add_row(*row)
+    console.print(Padding(table, (0, 0, 0, 2), expand=False))
+    first = max(len(row[0]) for row in rows) + 4
+    for text in range_bar(answer, width - first - 8):
+        console.print(" " * first + text)
 
 
 def _show_resources(answer: Evaluation, console: Console, width: int) -> None:

@@ -32,14 +32,11 @@ def _rows(scenario: Scenario) -> list[dict[str, Any]]:
             rows.append({"key": key, "value": _plain(value), "origin": _origin(scenario.origins, key, fallback)})
 
     visit(scenario.settings, "", "default")
-    inputs = [("hardware", scenario.hardware), ("model", scenario.model), ("workload", scenario.workload)]
+    visit(scenario.hardware, "hardware", scenario.hardware.name)
     if scenario.decode_hardware != scenario.hardware:
-        inputs.insert(1, ("decode_hardware", scenario.decode_hardware))
-    for key, record in inputs:
-        if key == "model":
-            rows.append({"key": key, "value": record.name, "origin": _origin(scenario.origins, key, "default")})
-        else:
-            visit(record, key, record.name)
+        visit(scenario.decode_hardware, "decode_hardware", scenario.decode_hardware.name)
+    rows.append({"key": "model", "value": scenario.model.name, "origin": scenario.origins.get("model", "default")})
+    visit(scenario.workload, "workload", scenario.workload.name)
     return rows
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -426,7 +426,7 @@ def _is_float(text: str) -> bool:
     return True
 
 
-_BOUNDS = {
+_BOUNDS: dict[str, tuple[Callable[[float, float], bool], str]] = {
     "gt": (lambda value, bound: value > bound, "must be greater than"),
     "ge": (lambda value, bound: value >= bound, "must be at least"),
     "lt": (lambda value, bound: value < bound, "must be less than"),

@@ -37,6 +37,9 @@ from dualplan.spec.parallel import Parallel, parse_parallel
 from dualplan.spec.workload import Workload, with_plain_means
 
 
+SideName = Literal["prefill", "decode"]
+
+
 class _Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pass
 
@@ -82,7 +85,7 @@ class VariantKeys(_Record, frozen=True):
     ``cnics``: the new ``cnic.rate`` is that of so many compute NICs of such a node, not of all.
     """
 
-    side: Literal["prefill", "decode"]
+    side: SideName
     nodes: Count = 1
     hardware: str | None = None
     set: dict[str, str] = {}
@@ -92,7 +95,7 @@ class VariantKeys(_Record, frozen=True):
 class Variant(_Record, frozen=True):
     """``nodes`` nodes of a side with other hardware; of its compute NICs ``cnics`` are at their own rate, the rest as usual."""
 
-    side: Literal["prefill", "decode"]
+    side: SideName
     nodes: int
     hardware: Hardware
     cnics: int | None = None
@@ -141,6 +144,11 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     decode_parallel: Parallel | None = None
     variants: tuple[Variant, ...] = ()
     origins: dict[str, str] = {}
+
+    @property
+    def sides(self) -> tuple[tuple[SideName, Hardware], tuple[SideName, Hardware]]:
+        """Both sides with their hardware, prefill first."""
+        return ("prefill", self.hardware), ("decode", self.decode_hardware)
 
 
 INPUTS = ("hardware", "model", "workload")
@@ -266,7 +274,7 @@ def resolve(
         if settings
         else (None, None)
     )
-    if problems:
+    if problems or not (settings and prefill_hardware and decode_side and model and workload):
         raise InputError("", problems=problems)
     origins = {path: leaf.place for path, leaf in leaves(Node({**items, **known}, tree.place))}
     origins |= {".".join((key, *path)): value.place for key, entries in inside.items() for path, value in entries}
