@@ -231,6 +231,7 @@ def _print_list(console: Console, rows: list[dict[str, Any]]) -> None:
 def _print_model(console: Console, model: Model, data: dict[str, Any]) -> None:
     from rich.table import Table
 
+    console.width = max(80, console.width)  # as in the list
     console.print(f"{model.title} ({data['model_type']}), {data['layers']} layers", style="bold")
     index = data["kv_index_bytes_per_token"]
     parts = f" ({_bytes(data['kv_bytes_per_token'])} and {_bytes(index)} of index keys)" if index else ""
@@ -250,13 +251,21 @@ def _print_model(console: Console, model: Model, data: dict[str, Any]) -> None:
     console.print(table)
     console.print()
     console.print(_kinds_table(data))
-    if data["rules"]:
-        console.print("\nrules")
-        for rule in data["rules"]:
-            console.print(f"  - {rule}")
-    console.print("\nsources")
-    for source in data["sources"]:
-        console.print(f"  - {source}")
+    for title in ("rules", "sources"):
+        if data[title]:
+            console.print(f"\n{title}")
+            console.print(_bullets(data[title]))
+
+
+def _bullets(texts: list[str]) -> Any:
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 1))
+    table.add_column(width=3, justify="right")
+    table.add_column(overflow="fold")
+    for text in texts:
+        table.add_row("-", text)
+    return table
 
 
 def _facts(data: dict[str, Any]) -> list[tuple[str, str]]:

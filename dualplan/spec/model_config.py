@@ -10,7 +10,6 @@ import json
 import math
 import re
 from collections.abc import Sequence
-from difflib import get_close_matches
 from typing import Any
 
 from dualplan.errors import InputError, did_you_mean, problem
@@ -268,6 +267,8 @@ def _one_of(kind: str, names: Sequence[str]) -> bool:
 
 def refuse_unknown_attention(config: Config) -> None:
     """Note every key that speaks of attention or cache, is set, and has no rule: no byte count beats a wrong one."""
+    from difflib import get_close_matches
+
     for key, value in config.values.items():
         if key in _KNOWN or value in (None, False, 0, "", [], {}) or not _ATTENTION_WORDS.search(key.lower()):
             continue
