@@ -14,7 +14,7 @@ import typer
 from dualplan import __version__
 from dualplan.cli import feasible, hardware, hardware_import, model, ratio, scenario
 from dualplan.cli.command import FastCommand, FastGroup
-from dualplan.cli.options import ClosedPipe
+from dualplan.cli.options import ClosedPipeError
 from dualplan.errors import DualplanError
 
 app = typer.Typer(
@@ -84,7 +84,7 @@ def run(arguments: list[str]) -> int:
     try:
         code = _invoke(arguments)
         sys.stdout.flush()
-    except (BrokenPipeError, ClosedPipe):
+    except (BrokenPipeError, ClosedPipeError):
         return _closed_pipe()
     except KeyboardInterrupt:
         sys.stderr.write("interrupted\n")

@@ -39,11 +39,13 @@ def emit(output: Output, fmt: Format = Format.table, as_json: bool = False, file
     try:
         _emit(output, fmt, as_json, file)
     except BrokenPipeError:
-        raise ClosedPipe from None
+        raise ClosedPipeError from None
 
 
-class ClosedPipe(Exception):
-    """Standard output has no reader any more. The option parser has an opinion on EPIPE of its own, so it gets another name."""
+class ClosedPipeError(Exception):
+    """Standard output has no reader any more. The option parser has an opinion on EPIPE of its own, so it gets
+    another name.
+    """
 
 
 def _emit(output: Output, fmt: Format, as_json: bool, file: Path | None) -> None:
@@ -77,7 +79,7 @@ def console(file: object | None = None) -> Console:
 
     class QuietConsole(Console):
         def on_broken_pipe(self) -> None:
-            raise ClosedPipe
+            raise ClosedPipeError
 
     color = os.environ.get("DUALPLAN_COLOR", "auto")
     plain = file is not None or color == "never" or bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"

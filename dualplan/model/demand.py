@@ -1,6 +1,8 @@
-"""What a turn of a workload asks of a machine: bytes, tokens, GPU seconds, decode step times. Means over the turns of the workload.
+"""What a turn of a workload asks of a machine: bytes, tokens, GPU seconds, decode step times. Means over the turns
+of the workload.
 
-A prefix is reused in whole blocks: of a cached context of ``c`` tokens ``floor(c/block)*block`` are hits and the tail is computed again.
+A prefix is reused in whole blocks: of a cached context of ``c`` tokens ``floor(c/block)*block`` are hits and the
+tail is computed again.
 """
 
 from __future__ import annotations
@@ -31,10 +33,13 @@ class SideMemory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TurnDemand(msgspec.Struct, frozen=True, kw_only=True):
-    """Means of a turn. Tokens: ``context`` cached, ``hit_tokens`` of it reused, ``computed_tokens`` by prefill, ``generated``.
+    """Means of a turn. Tokens: ``context`` cached, ``hit_tokens`` of it reused, ``computed_tokens`` by prefill,
+    ``generated``.
 
-    ``prefill_gpu_seconds`` are summed over GPUs, ``prefill_latency`` is their duration on the GPUs that serve the turn [s].
-    A decode step of an engine takes ``decode_base + decode_slope * sequences`` [s]. ``sequence_bytes``: KV of a whole sequence at the
+    ``prefill_gpu_seconds`` are summed over GPUs, ``prefill_latency`` is their duration on the GPUs that serve the
+    turn [s].
+    A decode step of an engine takes ``decode_base + decode_slope * sequences`` [s]. ``sequence_bytes``: KV of a
+    whole sequence at the
     end of the turn [B]. ``layer_block_bytes``: KV of 64 tokens and one layer [B].
     """
 
@@ -77,7 +82,8 @@ def peak_flops(gpu: Gpu, weight_dtype: str) -> float:
 def hit_tokens(workload: Workload, turn: Turn) -> float:
     """Tokens of the cached context that whole blocks cover.
 
-    A context that is given as one number is taken literally. Where it stands for many contexts, half a block is lost on average:
+    A context that is given as one number is taken literally. Where it stands for many contexts, half a block is lost
+    on average:
     ``(block - 1) / 2`` for remainders that are equally likely.
     """
     block = workload.block
@@ -95,7 +101,9 @@ def turn_demand(
     *,
     derive_collectives: bool,
 ) -> TurnDemand:
-    """Everything a mean turn asks for. ``derive_collectives``: whether collectives are bytes of the turn (else a given load)."""
+    """Everything a mean turn asks for. ``derive_collectives``: whether collectives are bytes of the turn (else a
+    given load).
+    """
     model, workload, settings = scenario.model, scenario.workload, scenario.settings
     prefill, decode = scenario.hardware, scenario.decode_hardware
     form = kv.check_format(settings.kv_format or model.kv_format, model, "kv_format")

@@ -10,7 +10,6 @@ from dualplan.plan.resources import cnic_bandwidth, storage_bandwidth
 from dualplan.spec.hardware import Hardware, unsourced
 from dualplan.spec.scenario import Scenario
 
-
 NAMED = ("hardware", "decode_hardware", "model", "workload")
 """Inputs that the headline names anyway."""
 

@@ -1,11 +1,15 @@
 """The steady state over all pairs of nodes, solved as shares of links instead of in closed form.
 
-Every turn is a flow between a compute NIC of a prefill node and one of a decode node, under either read path; its route is the step
-table, with bytes of a turn as multiplicities, so its rate is in turns per second. Flows of all pairs share links by weighted max-min.
-Where all nodes of a side are alike this must give the rate of the two-variable programme; where they differ it is the answer, since a
+Every turn is a flow between a compute NIC of a prefill node and one of a decode node, under either read path; its
+route is the step
+table, with bytes of a turn as multiplicities, so its rate is in turns per second. Flows of all pairs share links by
+weighted max-min.
+Where all nodes of a side are alike this must give the rate of the two-variable programme; where they differ it is
+the answer, since a
 slow NIC, a slow node or a shared uplink then holds back only the turns that cross it.
 
-Alike nodes, and alike NICs of a node, are one class with a link of all their capacity: max-min gives equal members equal rates, so
+Alike nodes, and alike NICs of a node, are one class with a link of all their capacity: max-min gives equal members
+equal rates, so
 classes lose nothing and the problem stays small for any number of nodes.
 """
 
@@ -64,7 +68,9 @@ class PairRates(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def node_classes(setup: Setup) -> tuple[NodeClass, ...]:
-    """Classes of nodes of both sides: the usual ones and the variants of the scenario. Raises InputError for too many variants."""
+    """Classes of nodes of both sides: the usual ones and the variants of the scenario. Raises InputError for too
+    many variants.
+    """
     classes: list[NodeClass] = []
     for side, hardware in setup.scenario.sides:
         usual = setup.nodes(side)
@@ -99,7 +105,9 @@ def _difference(usual: Hardware, own: Hardware) -> str:
 
 
 def solve_pairs(setup: Setup, mode: Mode, decode_share: float) -> PairRates:
-    """Rates over all pairs, with ``decode_share`` of the turns offered to read on the decode side where the mode allows it."""
+    """Rates over all pairs, with ``decode_share`` of the turns offered to read on the decode side where the mode
+    allows it.
+    """
     classes = node_classes(setup)
     links: dict[str, tuple[Resource, NodeClass | None, float]] = {}
     lanes: dict[str, list[tuple[NodeClass, float, dict[str, tuple[float, float]]]]] = {side: [] for side in SIDES}
@@ -134,7 +142,9 @@ def _alone(setup: Setup, node_class: NodeClass) -> Setup:
 def _lanes(
     node_class: NodeClass, problem: Problem, links: dict[str, tuple[Resource, NodeClass | None, float]]
 ) -> list[tuple[NodeClass, float, dict[str, tuple[float, float]]]]:
-    """One lane for each kind of compute NIC of a node class: its weight and its route; the links it needs are added to ``links``."""
+    """One lane for each kind of compute NIC of a node class: its weight and its route; the links it needs are added
+    to ``links``.
+    """
     count = sum(number for number, _ in node_class.nics)
     nominal = count * node_class.hardware.cnic.rate
     lanes = []

@@ -114,7 +114,9 @@ def kv_share(hardware: Hardware, collective_load: Any) -> Any:
 
 
 def kv_floor(hardware: Hardware) -> Fraction:
-    """Share of a compute NIC that the arbiter guarantees KV traffic while all collective lanes are busy; 0 without QoS."""
+    """Share of a compute NIC that the arbiter guarantees KV traffic while all collective lanes are busy; 0 without
+    QoS.
+    """
     if hardware.qos is None:
         return Fraction(0)
     from dualplan.flow.arbitration import guaranteed

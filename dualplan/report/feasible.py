@@ -219,12 +219,8 @@ def verdict(answer: Evaluation) -> list[str]:
     """The answer in lines without style: verdict, rate, bottleneck, demand."""
     found = answer.ranges.all_traffic
     if answer.feasible:
-        bounds = (
-            "any P/D"
-            if found.lower is None and found.upper is None
-            else f"{_bound(found.lower, '0')} .. {_bound(found.upper, 'no limit')}"
-        )
-        lines = [f"FEASIBLE   P/D {ratio_text(answer)} lies inside {bounds}"]
+        inside = f"P/D {ratio_text(answer)} lies inside {_bound(found.lower, '0')} .. {_bound(found.upper, 'no limit')}"
+        lines = [f"FEASIBLE   {'no link limits P/D' if found.lower is found.upper is None else inside}"]
     else:
         lines = [f"NOT FEASIBLE   {answer.reasons[0]}", *answer.reasons[1:]]
     turns = answer.turns_per_s

@@ -153,7 +153,8 @@ class CopyCost(_Record, frozen=True):
 class Efficiencies(_Record, frozen=True):
     """Reachable share of a peak, and fixed costs. See dualplan.model.compute for how they enter.
 
-    ``prefill`` and ``attention``: of the peak FLOPS in prefill. ``decode``: of the peak in decode, as prefill if None. ``hbm``: of the HBM bandwidth while decoding.
+    ``prefill`` and ``attention``: of the peak FLOPS in prefill. ``decode``: of the peak in decode, as prefill if
+    None. ``hbm``: of the HBM bandwidth while decoding.
     ``decode_layer_time``: launch and synchronisation of one layer of one decode step. ``memory``: share of HBM that
     the engine may use.
     ``reserve``: HBM for activations, graphs and communication.
@@ -187,7 +188,8 @@ class QosClass(_Record, frozen=True):
 class Qos(_Record, frozen=True):
     """How the compute network keeps KV traffic and collectives apart.
 
-    InfiniBand: ``high``, ``low`` (``lane:weight`` lists) and ``high_limit`` as in opensm.conf. RoCE: ``classes``. KV runs on
+    InfiniBand: ``high``, ``low`` (``lane:weight`` lists) and ``high_limit`` as in opensm.conf. RoCE: ``classes``. KV
+    runs on
     ``kv_lane``, collectives on ``collective_lanes`` (lanes or traffic classes).
     """
 

@@ -36,7 +36,6 @@ from dualplan.spec.model import Model, load_model
 from dualplan.spec.parallel import Parallel, parse_parallel
 from dualplan.spec.workload import Workload, with_plain_means
 
-
 SideName = Literal["prefill", "decode"]
 
 
@@ -93,7 +92,9 @@ class VariantKeys(_Record, frozen=True):
 
 
 class Variant(_Record, frozen=True):
-    """``nodes`` nodes of a side with other hardware; of its compute NICs ``cnics`` are at their own rate, the rest as usual."""
+    """``nodes`` nodes of a side with other hardware; of its compute NICs ``cnics`` are at their own rate, the rest
+    as usual.
+    """
 
     side: SideName
     nodes: int

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from dualplan.errors import InputError
 from dualplan.spec.workload import Workload
 from dualplan.trace.mix import turn_mix
+from dualplan.trace.read import read_trace
 from dualplan.trace.record import Trace
 
 SESSION_BLOCK = 64
-"""Cache block where a trace tells only how sessions grow [tokens]: the block of DualPath and of most engines' stores."""
+"""Cache block where a trace tells only how sessions grow [tokens]: the block of DualPath and of most engines'
+stores.
+"""
 
 
 def workload_of_trace(trace: Trace, name: str) -> Workload:
-    """Weighted representative turns of a trace with its means. Contexts known from block ids, or reported by the server, are hits.
+    """Weighted representative turns of a trace with its means. Contexts known from block ids, or reported by the
+    server, are hits.
 
-    Where only the growth of sessions is known, whole blocks of 64 tokens of the cached prefix hit. Raises InputError where every
-    request is free of computed or generated tokens, or nothing tells the cached part and all of the prompt would be computed.
+    Where only the growth of sessions is known, whole blocks of 64 tokens of the cached prefix hit. Raises InputError
+    where every
+    request is free of computed or generated tokens, or nothing tells the cached part and all of the prompt would be
+    computed.
     """
     mix = turn_mix(trace)
 
@@ -40,3 +48,8 @@ def workload_of_trace(trace: Trace, name: str) -> Workload:
         notes=() if mix.accounting else ("nothing in the trace tells what is cached: every prompt is computed whole",),
         sources=(f"trace {name}: {trace.report.format}, {trace.report.format_because}",),
     )
+
+
+def read_trace_workload(path: Path) -> Workload:
+    """A trace file as a workload."""
+    return workload_of_trace(read_trace(str(path)), path.name)
