@@ -22,7 +22,7 @@ __all__ = ["__version__", "evaluate", "load"]
 
 
 def load(path: str | Path, sets: Iterable[str] = ()) -> Scenario:
-    """A scenario file, with ``key.path=value`` texts laid over it. Raises dualplan.errors.InputError with every problem."""
+    """A scenario file, with ``key.path=value`` texts laid over it. Raises errors.InputError with every problem."""
     from dualplan.spec.scenario import read_scenario, resolve, set_flags
 
     def read_trace(trace: Path) -> Workload:
