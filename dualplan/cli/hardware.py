@@ -135,7 +135,8 @@ def _values(record: Any, prefix: str = "") -> Iterator[tuple[str, str, Any]]:
             yield from _values(value, key)
         elif isinstance(value, tuple):
             for index, item in enumerate(value):
-                yield from _values(item, f"{key}[{index}]")
+                place = f"{key}[{index}]"
+                yield from _values(item, place) if isinstance(item, msgspec.Struct) else [(place, dimension, item)]
         else:
             yield key, dimension, value
 
@@ -420,11 +421,12 @@ def _key_rows(document: dict[str, Any], name: str, prefix: str = "") -> Iterator
         if section:
             yield from _key_rows(document, section, path + ".")
             continue
-        options = [option for option in (part, *part.get("anyOf", ())) if "type" in option]
+        options = [option for option in (part, *part.get("anyOf", ())) if option.keys() & {"type", "enum"}]
         example = next((example for option in options for example in option.get("examples", ())), None)
+        kinds = [option.get("type", "string") for option in options]
         yield {
             "key": path,
-            "type": "quantity" if example else next(option["type"] for option in options if option["type"] != "null"),
+            "type": "quantity" if example else next(kind for kind in kinds if kind != "null"),
             "example": example,
             "default": part.get("default") if not isinstance(part.get("default"), (dict, list)) else None,
         }

@@ -11,10 +11,10 @@ import msgspec
 
 from dualplan.model import collectives, compute, kv
 from dualplan.model.latency import decode_base, decode_slope, prefill_gpu_seconds
-from dualplan.model.memory import kv_bytes_left, weight_bytes_per_gpu
+from dualplan.model.memory import kv_bytes_left, kv_share_per_gpu, weight_bytes_per_gpu
 from dualplan.model.traffic import Bytes
 from dualplan.spec.choices import Mode
-from dualplan.spec.hardware import Gpu, Hardware
+from dualplan.spec.hardware import Gpu, Hardware, source_of
 from dualplan.spec.model import Model
 from dualplan.spec.parallel import Parallel
 from dualplan.spec.scenario import Scenario
@@ -51,6 +51,7 @@ class TurnDemand(msgspec.Struct, frozen=True, kw_only=True):
     amounts: Bytes
     layers: int
     sequence_bytes: float
+    kv_share: dict[str, float]
     layer_block_bytes: float
     prefill_gpu_seconds: float
     prefill_latency: float
@@ -122,9 +123,15 @@ def turn_demand(
     sent = received = 0.0
     if derive_collectives:
         sent = computed_tokens * collectives.prefill_collective_bytes_per_token(
-            model, prefill_parallel, prefill.gpu.count
+            model, prefill_parallel, scale_up_gpus(prefill)
         )
-        received = generated * collectives.decode_collective_bytes_per_token(model, decode_parallel, decode.gpu.count)
+        received = generated * collectives.decode_collective_bytes_per_token(
+            model, decode_parallel, scale_up_gpus(decode)
+        )
+    kv_share = {
+        "prefill": kv_share_per_gpu(model, prefill_parallel, form),
+        "decode": kv_share_per_gpu(model, decode_parallel, form),
+    }
     pooled = settings.pool_share if mode == "dram-pool" else 0.0
     loaded = hit * (1 - settings.residency)
     amounts = Bytes(
@@ -134,14 +141,16 @@ def turn_demand(
         loaded=loaded,
         miss=per_token * computed_tokens,
         append=per_token * mean([turn.append for turn in mix]),
-        generated=per_token * generated,
+        # what does not grow with the context is written anew as it is at the end of the turn
+        generated=per_token * generated + (state if generated else 0),
         prefill_collective=sent,
         decode_collective=received,
     )
     peak = peak_flops(prefill.gpu, model.weight_dtype)
     seconds = prefill_gpu_seconds(
         compute.gemm_flops(model, computed_tokens),
-        mean([compute.attention_flops(model, tokens, hit) for tokens, hit in zip(computed, hits, strict=True)]),
+        # a new token sees the hits and on average half of the new tokens
+        mean([compute.attention_flops(model, new, old + new / 2) for new, old in zip(computed, hits, strict=True)]),
         peak * prefill.efficiency.prefill,
         peak * prefill.efficiency.attention,
     )
@@ -150,7 +159,7 @@ def turn_demand(
         scenario,
         decode_parallel,
         decode_memory,
-        mean([kv.kv_read_bytes(model, form, c) for c in during]),
+        kv_share["decode"] * mean([kv.kv_read_bytes(model, form, c) for c in during]),
         mean([compute.gemm_flops(model, 1) + compute.attention_flops(model, 1, c) for c in during]),
     )
     return TurnDemand(
@@ -162,26 +171,38 @@ def turn_demand(
         amounts=amounts,
         layers=model.num_layers,
         sequence_bytes=mean([per_token * (turn.context + turn.append + turn.generated) + state for turn in mix]),
+        kv_share=kv_share,
         layer_block_bytes=per_token * LAYER_BLOCK_TOKENS / model.num_layers,
         prefill_gpu_seconds=seconds,
         prefill_latency=seconds / prefill_parallel.tp,
         decode_base=base,
         decode_slope=slope,
         kv_format=form,
-        compute_origin=(f"roofline with the efficiencies of {prefill.name} (prefill {prefill.efficiency.prefill:g})"),
+        compute_origin=_compute_origin(prefill),
     )
+
+
+def scale_up_gpus(hardware: Hardware) -> int:
+    """GPUs that reach each other without a compute NIC: those of the node, or of its NVLink domain."""
+    return max(hardware.gpu.count, hardware.nvlink.domain_gpus if hardware.nvlink else 1)
+
+
+def _compute_origin(hardware: Hardware) -> str:
+    """What the compute times rest on."""
+    source = source_of(hardware, "efficiency.prefill") or "no source given"
+    return f"roofline, prefill at {hardware.efficiency.prefill:g} of the peak of {hardware.name} ({source})"
 
 
 def _decode_step(
     scenario: Scenario, parallel: Parallel, memory: SideMemory, kv_bytes: float, flops: float
 ) -> tuple[float, float]:
-    """Base and slope of a decode step of an engine [s]; tensor parallelism shares the work of a sequence."""
+    """Base and slope of a decode step of an engine [s]; ``kv_bytes``: what one GPU of it reads for a sequence."""
     hardware, model = scenario.decode_hardware, scenario.model
     efficiency = hardware.efficiency
     hbm = hardware.gpu.hbm_bandwidth * efficiency.hbm
     rate = peak_flops(hardware.gpu, model.weight_dtype) * (efficiency.decode or efficiency.prefill)
-    per_token = collectives.decode_collective_bytes_per_token(model, parallel, hardware.gpu.count)
+    per_token = collectives.decode_collective_bytes_per_token(model, parallel, scale_up_gpus(hardware))
     nic = hardware.cnic.count * hardware.cnic.rate * hardware.cnic.efficiency / hardware.gpu.count
     base = decode_base(memory.weight_bytes_per_gpu, hbm, model.num_layers, efficiency.decode_layer_time)
-    slope = decode_slope(kv_bytes / parallel.tp, hbm, flops / parallel.tp, rate, per_token, nic)
+    slope = decode_slope(kv_bytes, hbm, flops / parallel.tp, rate, per_token, nic)
     return base, slope

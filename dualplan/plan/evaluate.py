@@ -319,7 +319,7 @@ def misfits(setup: Setup, problem: Problem) -> dict[str, str]:
         ("prefill", setup.prefill_memory, setup.prefill_parallel),
         ("decode", setup.decode_memory, setup.decode_parallel),
     ):
-        context = problem.demand.sequence_bytes / parallel.tp
+        context = problem.demand.sequence_bytes * problem.demand.kv_share[side]
         if memory.kv_bytes_per_gpu <= 0:
             found[side] = (
                 f"Weights do not fit on the {side} side: {memory.weight_bytes_per_gpu / 1e9:.1f} GB a GPU, "

@@ -250,7 +250,7 @@ def _decode_resources(setup: Setup, demand: TurnDemand) -> tuple[list[Resource],
     else:
         fastest = engines / (demand.generated * demand.decode_slope)
     resources = [_serves("decode_compute", "decode", fastest)]
-    room = setup.decode_memory.kv_bytes_per_gpu * setup.decode_parallel.tp
+    room = setup.decode_memory.kv_bytes_per_gpu / demand.kv_share["decode"]
     if room > 0:
         slots = room / demand.sequence_bytes
         batch = decoding_batch(
