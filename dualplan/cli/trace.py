@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dualplan.cli.options import Format, FormatOption, JsonOption, OutputOption, emit, note
+from dualplan.cli.options import ClosedPipeError, Format, FormatOption, JsonOption, OutputOption, emit, note
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,14 +47,17 @@ TraceFormatOption = Annotated[
 ]
 LenientOption = Annotated[bool, typer.Option("--lenient", help="Drop bad rows and count them instead of refusing.")]
 CharsOption = Annotated[
-    float | None,
-    typer.Option("--chars-per-token", help="Estimate tokens of text-only traces: characters per token, such as 4."),
+    str | None,
+    typer.Option(
+        "--chars-per-token", metavar="X", help="Estimate tokens of text-only traces: characters per token, such as 4."
+    ),
 ]
 TimeUnitOption = Annotated[
     TimeUnit | None, typer.Option("--time-unit", help="Unit of the times where it is not the format's own.")
 ]
 BlockSizeOption = Annotated[
-    int | None, typer.Option("--block-size", min=1, help="Tokens of a block where the ids do not show it.")
+    int | None,
+    typer.Option("--block-size", metavar="TOKENS", help="Tokens of a block where the ids do not show it."),
 ]
 LaterTurnsOption = Annotated[
     LaterTurns | None, typer.Option("--later-turns", help="Whether later turns repeat their session (mooncake).")
@@ -120,21 +123,24 @@ def convert(
     trace = read(source, options)
     notes = check(trace, form)
     if target == "-":
-        for run in lines(trace, to):
-            sys.stdout.buffer.write(run)
-        sys.stdout.buffer.flush()
+        try:
+            for run in lines(trace, to):
+                sys.stdout.buffer.write(run)
+            sys.stdout.buffer.flush()
+        except BrokenPipeError:
+            raise ClosedPipeError from None
     else:
         write(trace, to, Path(target))
     report = trace.report
     for text in (*report.notes, *(f"{count:,} rows dropped: {why}" for why, count in report.dropped.items()), *notes):
         note(text)
-    note(f"{trace.requests:,} requests of {report.format} written as {to}")
+    note(f"{_count(trace.requests, 'request')} of {report.format} written as {to}")
 
 
 def read_options(
     trace_format: str | None,
     lenient: bool,
-    chars_per_token: float | None,
+    chars_per_token: str | None,
     time_unit: TimeUnit | None,
     block_size: int | None,
     later_turns: LaterTurns | None,
@@ -142,13 +148,17 @@ def read_options(
     """The options about reading that several commands share. Raises InputError for figures that cannot be."""
     from dualplan.errors import InputError
     from dualplan.trace.record import ReadOptions
+    from dualplan.units import parse
 
-    if chars_per_token is not None and not 0.1 <= chars_per_token <= 100:
-        raise InputError("--chars-per-token", f"{chars_per_token:g} is not between 0.1 and 100", "about 4 for English")
+    ratio = None if chars_per_token is None else parse(chars_per_token, "1", "--chars-per-token")
+    if ratio is not None and not 0.1 <= ratio <= 100:
+        raise InputError("--chars-per-token", f"{ratio:g} is not between 0.1 and 100", "about 4 for English")
+    if block_size is not None and not 1 <= block_size <= 1 << 20:
+        raise InputError("--block-size", f"{block_size} is not between 1 and {1 << 20}")
     return ReadOptions(
         lenient=lenient,
         trace_format=trace_format,
-        chars_per_token=chars_per_token,
+        chars_per_token=ratio,
         time_unit=None if time_unit is None else time_unit.value,
         block_size=block_size,
         later_turns=None if later_turns is None else later_turns.value,
@@ -207,8 +217,8 @@ def _print(console: Console, trace: Trace, summary: Summary, source: str, plot: 
     from dualplan.units import show, significant
 
     report, arrivals = trace.report, summary.arrivals
-    sessions = f" in {summary.sessions:,} sessions" if summary.sessions else ""
-    console.print(f"{source}: {report.format}, {summary.requests:,} requests{sessions}")
+    sessions = f" in {_count(summary.sessions, 'session')}" if summary.sessions else ""
+    console.print(f"{source}: {report.format}, {_count(summary.requests, 'request')}{sessions}")
     main = summary.hit_rates.get(summary.accounting or "")
     if main:
         by_block = f", {main.by_block:.1%} by block" if main.by_block is not None else ""
@@ -341,6 +351,10 @@ def _print_reading(console: Console, trace: Trace, summary: Summary) -> None:
         lines.append("Token counts are estimates from the text")
     for line in (*lines, *report.notes):
         console.print(line)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _table(*columns: str) -> Any:

@@ -25,8 +25,8 @@ EMPTY: dict[Name, float] = {
 }
 """Column -> the value of a row that has none."""
 
-LONGEST = 2**40
-"""Token counts beyond this are faults of the file, not prompts."""
+LONGEST = 2**31 - 1
+"""Token counts beyond this are faults of the file, not prompts [tokens]."""
 
 
 class Columns:
@@ -107,9 +107,9 @@ def int_column(values: Iterable[int | None], n: int, empty: int = -1) -> Ints:
 
 
 def float_column(values: Iterable[float | None], n: int, unit: float = 1.0) -> Floats:
-    """Floats with gaps as a column, multiplied by ``unit``."""
+    """Floats with gaps as a column, divided by ``unit``."""
     column = np.fromiter((np.nan if value is None else value for value in values), np.float64, n)
-    return column if unit == 1.0 else column * unit
+    return column if unit == 1.0 else column / unit
 
 
 def id_column(lists: list[list[Any]]) -> tuple[Ints, npt.NDArray[Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import msgspec
@@ -11,7 +11,7 @@ import numpy as np
 
 from dualplan.trace.columns import LONGEST, Columns, float_column, id_column, int_column
 from dualplan.trace.formats import Sample
-from dualplan.trace.record import SECONDS, ReadOptions
+from dualplan.trace.record import PER_SECOND, ReadOptions
 from dualplan.trace.source import Text
 from dualplan.trace.tally import Tally
 
@@ -37,7 +37,7 @@ class DocumentReader:
 
     def __init__(self, columns: Columns, tally: Tally, options: ReadOptions) -> None:
         self.columns, self.tally, self.options = columns, tally, options
-        self.unit = SECONDS[options.time_unit or "s"]
+        self.unit = PER_SECOND[options.time_unit or "s"]
 
     def read(self, text: Text, found: Sample) -> None:
         """Read one file."""
@@ -94,13 +94,14 @@ class DocumentReader:
 
 
 def seconds(stamp: str | float | None) -> float | None:
-    """A date in ISO 8601, or seconds since 1970, as seconds since 1970; None where it is neither."""
+    """A date in ISO 8601 (UTC where it names no zone) as seconds since 1970; numbers stay, None for anything else."""
     if stamp is None or isinstance(stamp, (int, float)):
         return stamp
     try:
-        return datetime.fromisoformat(stamp).timestamp()
+        moment = datetime.fromisoformat(stamp)
     except ValueError:
         return None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 class _WekaRequest(msgspec.Struct, gc=False):

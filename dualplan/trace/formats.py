@@ -44,7 +44,8 @@ class RowFormat(msgspec.Struct, frozen=True, kw_only=True):
 
     ``fields``: meaning -> names it goes by, the first one found counts. ``evidence``: names of which all (a tuple: one
     of them) must be there. ``time_unit``: of arrivals, ``timestamp`` for dates; ``think_unit`` of waits.
-    ``absolute``: times of several files are on one clock. ``local_ids``: block ids hold within a session only.
+    ``absolute``: times of several files are on one clock. ``utc_offset``: dates carry one.
+    ``local_ids``: block ids hold within a session only.
     """
 
     name: str
@@ -56,6 +57,7 @@ class RowFormat(msgspec.Struct, frozen=True, kw_only=True):
     think_unit: TimeUnit = "s"
     clock: Clock = "shared"
     absolute: bool = False
+    utc_offset: bool = False
     block_size: int | None = None
     local_ids: bool = False
     may_be_delta: bool = False
@@ -180,6 +182,7 @@ ROW_FORMATS: tuple[RowFormat, ...] = (
         fields=_AZURE,
         evidence=("TIMESTAMP", "ContextTokens", "GeneratedTokens"),
         marker=("TIMESTAMP", "+"),
+        utc_offset=True,
         time_unit="timestamp",
         time_because="dates with a UTC offset",
         absolute=True,
@@ -229,6 +232,8 @@ DOCUMENT_FORMATS: tuple[DocumentFormat, ...] = (
 
 FORMATS: tuple[RowFormat | DocumentFormat, ...] = (*ROW_FORMATS, *DOCUMENT_FORMATS)
 
+_CONTROL = bytes(byte for byte in range(32) if byte not in b"\t\n\v\f\r")
+
 SAMPLED = 50
 """JSON lines looked at to recognise a format; rows may lack optional fields."""
 
@@ -239,9 +244,9 @@ def sample(text: Text) -> Sample:
     start = head.lstrip()
     if not start:
         raise InputError(text.name, "is empty")
-    if b"\x00" in head[: 1 << 16]:
-        line = head[: head.index(b"\x00")].count(b"\n") + 1
-        raise InputError(f"{text.name}:{line}", "contains NUL bytes", "a text trace is needed")
+    first = head[:4096]
+    if len(first.translate(None, _CONTROL)) < 0.97 * len(first):
+        raise InputError(text.name, "is binary data", "a text trace is needed, plain or as .gz or .zst")
     if start[:1] == b"{" or (start[:1] == b"[" and start[1:].lstrip()[:1] in (b"{", b"[", b"]", b"")):
         return _json_sample(text, head)
     return _csv_sample(text, head)
@@ -251,19 +256,21 @@ def _json_sample(text: Text, head: bytes) -> Sample:
     lines = [line for line in head.split(b"\n")[: SAMPLED + 1] if line.strip()]
     if len(lines) > 1 and not head.endswith(b"\n"):
         lines.pop()  # the last line of the sample may be cut off by the sample itself
-    records: list[Any] = []
-    for line in lines:
-        try:
-            records.append(msgspec.json.decode(line))
-        except msgspec.DecodeError:
-            continue  # one bad line does not hide what the others are
-    # in a document over many lines hardly any line is JSON by itself
-    if 2 * len(records) >= len(lines) and records and isinstance(records[0], dict):
-        keys = dict.fromkeys(key for record in records if isinstance(record, dict) for key in record)
+    records = [record for line in lines if isinstance(record := _decoded(line), dict)]
+    # in a document over many lines the first is no JSON by itself, and hardly any other one is
+    if records and (isinstance(_decoded(lines[0]), dict) or 2 * len(records) >= len(lines)):
+        keys = dict.fromkeys(key for record in records for key in record)
         return Sample(kind="jsonl", columns=tuple(keys), records=tuple(records))
     document = _document(text)
     keys = dict.fromkeys(document if isinstance(document, dict) else ())
     return Sample(kind="json", columns=tuple(keys), records=(document,))
+
+
+def _decoded(line: bytes) -> Any:
+    try:
+        return msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
 
 
 def _document(text: Text) -> Any:
@@ -271,7 +278,7 @@ def _document(text: Text) -> Any:
     text.push_back(data)
     try:
         return msgspec.json.decode(data)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InputError(text.name, f"is neither JSON lines nor one JSON document: {error}") from None
 
 
@@ -300,6 +307,8 @@ def recognise(where: str, found: Sample) -> tuple[RowFormat | DocumentFormat, st
         return next(form for form in DOCUMENT_FORMATS if form.name == name), why
     known = ", ".join(form.name for form in FORMATS)
     names = ", ".join(found.columns[:12]) or "none"
+    if found.kind == "json" and isinstance(found.records[0], list):
+        raise InputError(where, "is a JSON array of no known format", "write one request a line, as by jq -c '.[]'")
     raise InputError(where, f"no known trace format has the fields {names}", f"--trace-format takes {known}")
 
 

@@ -93,6 +93,9 @@ class _Reading:
             hint = "one format at a time: give a glob"
             raise InputError(text.name, f"is {form.name}, but {self.names[0]} is {self._form.name}", hint)
         self.names.append(text.name)
+        unit = form.time_unit if isinstance(form, RowFormat) else _CLOCKS.get(form.name, ("", "timestamp"))[1]
+        if self.options.time_unit and unit == "timestamp":
+            raise InputError("--time-unit", f"{form.name} has dates or no times, there is no unit to choose")
         if isinstance(form, DocumentFormat):
             if form.text_only and not self.options.chars_per_token:
                 what = f"is {form.title}: it has text but no token counts"

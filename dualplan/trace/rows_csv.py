@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dualplan.errors import InputError
-from dualplan.trace.columns import LONGEST, Columns
+from dualplan.trace.columns import Columns
 from dualplan.trace.formats import Field, RowFormat, Sample, resolve
-from dualplan.trace.record import SECONDS, Progress, ReadOptions
+from dualplan.trace.record import PER_SECOND, Progress, ReadOptions
 from dualplan.trace.source import Text
 from dualplan.trace.tally import SHOWN, Tally
 
@@ -29,6 +29,7 @@ _FIRST_FAULTS = """select distinct on (line_byte_position)
     line_byte_position as position, column_name, error_type as kind, csv_line as line,
     coalesce(contains(csv_line, chr(0)), false) as nul
     from reject_errors order by line_byte_position, error_type desc, column_name"""
+_STRAY_LINE_ENDS = "select 1 from reject_errors where ends_with(csv_line, chr(13)) limit 1"
 _FAULTS = (
     ("select kind, nul, count(*)", "group by kind, nul order by kind, nul"),
     ("select position, column_name, kind, line[:100], nul", f"order by position limit {SHOWN}"),
@@ -97,11 +98,13 @@ def _read(
 
     chosen = f"select {', '.join(_selected(form, fields, options))} from "
     try:
-        try:
+        data = None
+        with suppress(duckdb.InvalidInputException):
             data = run(chosen + table)
-        except duckdb.InvalidInputException:
-            # strict mode, which tells of surplus columns, gives up where line ends differ
+        # strict mode, which tells of surplus columns, does not cope with line ends that differ
+        if data is None or connection.execute(_STRAY_LINE_ENDS).fetchall():
             tally.note("line ends or quotes are not the same throughout; read all the same")
+            connection.execute("drop table if exists reject_errors; drop table if exists reject_scans")
             table = table.replace("strict_mode=true", "strict_mode=false")
             data = run(chosen + table)
         faults = [connection.execute(f"{query} from ({_FIRST_FAULTS}) {rest}").fetchall() for query, rest in _FAULTS]
@@ -114,12 +117,7 @@ def _read(
     lost = _report_rejects(path, name, counts, shown, tally)
     count = len(data["input"])
     tally.read += count + lost
-    keep = _complete(data, name, tally)
-    count = int(keep.sum())
-    for field in _INTEGERS + _FLOATS + _KEYS:
-        if field in data and count < len(keep):
-            data[field] = data[field][keep]
-    parts = {("arrival" if field == "offset" else field): data[field] for field in data}
+    parts = {("arrival" if field == "offset" else field): _filled(data[field]) for field in data}
     for field, labels in keys.items():
         parts[field] = _numbered(data[field], labels, field, columns)
     columns.add(count, **parts)
@@ -128,23 +126,26 @@ def _read(
 
 
 def _table(path: Path, form: RowFormat, fields: dict[Field, str], found: Sample) -> str:
-    kinds = {fields[field]: "BIGINT" for field in _INTEGERS if field in fields}
-    when = "TIMESTAMP" if form.time_unit == "timestamp" else "DOUBLE"
+    kinds = {fields[field]: "INTEGER" for field in _INTEGERS if field in fields}
+    # without an offset in the text, TIMESTAMPTZ would take the time zone of this machine
+    when = "TIMESTAMPTZ" if form.utc_offset else "TIMESTAMP" if form.time_unit == "timestamp" else "DOUBLE"
     kinds |= {fields[field]: when if field == "arrival" else "DOUBLE" for field in _FLOATS if field in fields}
     names = {column or f"column {i}": kinds.get(column, "VARCHAR") for i, column in enumerate(found.columns)}
     if len(names) < len(found.columns):
         raise InputError(str(path), "has two columns of one name")
+    # an empty cell of these is a fault with a line number, not a gap
+    needed = ", ".join(_quoted(fields[field]) for field in ("input", "output"))
     struct = ", ".join(f"{_quoted(column)}: '{kind}'" for column, kind in names.items())
     return (
         f"read_csv(?, auto_detect=false, header=true, skip={found.skip}, delim={_quoted(found.delimiter)}, quote='\"',"
         f" escape='\"', strict_mode=true, max_line_size={_LINE}, columns={{{struct}}}, store_rejects=true,"
-        f" rejects_limit=0)"
+        f" rejects_limit=0, force_not_null=[{needed}])"
     )
 
 
 def _selected(form: RowFormat, fields: dict[Field, str], options: ReadOptions) -> list[str]:
-    unit = SECONDS[options.time_unit or ("s" if form.time_unit == "timestamp" else form.time_unit)]
-    think = SECONDS[options.time_unit or form.think_unit]
+    unit = 1.0 if form.time_unit == "timestamp" else PER_SECOND[options.time_unit or form.time_unit]
+    think = PER_SECOND[options.time_unit or form.think_unit]
     chosen = [f"{_named(fields[field])} as {field}" for field in _INTEGERS if field in fields]
     for field in _FLOATS:
         if field in fields:
@@ -152,9 +153,9 @@ def _selected(form: RowFormat, fields: dict[Field, str], options: ReadOptions) -
             if field == "arrival" and form.time_unit == "timestamp":
                 column = f"epoch_ns({column}) / 1e9"
             factor = think if field == "think" else unit
-            chosen.append(f"{column} * {factor!r} as {field}" if factor != 1.0 else f"{column} as {field}")
+            chosen.append(f"{column} / {factor!r} as {field}" if factor != 1.0 else f"{column} as {field}")
     chosen += [
-        f"case when {_named(fields[field])} = '' then 0 else coalesce(hash({_named(fields[field])}), 0) end as {field}"
+        f"case when coalesce({_named(fields[field])}, '') = '' then 0 else hash({_named(fields[field])}) end as {field}"
         for field in _KEYS
         if field in fields
     ]
@@ -185,28 +186,11 @@ def _numbered(
     return number[inverse]
 
 
-def _complete(data: dict[str, Any], name: str, tally: Tally) -> npt.NDArray[np.bool_]:
-    """Rows with both lengths there and in range; fills gaps of the other columns."""
-    keep = np.ones(len(data["input"]), bool)
-    for field in ("input", "output"):
-        column = data[field]
-        gaps = np.ma.getmaskarray(column) if isinstance(column, np.ma.MaskedArray) else None
-        if gaps is not None:
-            count = int(gaps.sum())
-            tally.malformed(name, f"{count:,} rows have no {field} tokens", "field missing", "", count)
-            keep &= ~gaps
-            data[field] = np.ma.getdata(column)
-        beyond = keep & ((data[field] > LONGEST) | (data[field] < -LONGEST))
-        if beyond.any():
-            count = int(beyond.sum())
-            what = f"{count:,} rows have {field} tokens beyond any prompt, such as {int(data[field][beyond][0])}"
-            tally.malformed(name, what, "wrong type or out of range", "", count)
-            keep &= ~beyond
-    for field, column in data.items():
-        if isinstance(column, np.ma.MaskedArray):
-            empty = np.nan if column.dtype.kind == "f" else -1
-            data[field] = column.filled(empty)
-    return keep
+def _filled(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A column with its gaps filled: -1 among integers, NaN among floats."""
+    if isinstance(column, np.ma.MaskedArray):
+        return np.asarray(column.filled(np.nan if column.dtype.kind == "f" else -1))
+    return column
 
 
 def _report_rejects(

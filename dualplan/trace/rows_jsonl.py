@@ -13,7 +13,7 @@ import numpy as np
 from dualplan.errors import InputError
 from dualplan.trace.columns import LONGEST, Columns, float_column, id_column, int_column
 from dualplan.trace.formats import Field, RowFormat, Sample, resolve
-from dualplan.trace.record import SECONDS, ReadOptions
+from dualplan.trace.record import PER_SECOND, ReadOptions
 from dualplan.trace.source import Text
 from dualplan.trace.tally import Tally
 
@@ -136,8 +136,8 @@ class _Run:
         options: ReadOptions,
     ) -> None:
         self._columns, self._fields = columns, fields
-        self._unit = SECONDS[options.time_unit or ("s" if form.time_unit == "timestamp" else form.time_unit)]
-        self._think_unit = SECONDS[options.time_unit or form.think_unit]
+        self._unit = 1.0 if form.time_unit == "timestamp" else PER_SECOND[options.time_unit or form.time_unit]
+        self._think_unit = PER_SECOND[options.time_unit or form.think_unit]
         self._local = form.local_ids and not text_ids
         self._roots: dict[int | str, int | str] = {}
 

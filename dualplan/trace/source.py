@@ -101,8 +101,8 @@ class _Counted:
         if size < 0:
             size = CHUNK
         data, self._ahead = self._ahead[:size], self._ahead[size:]
-        if not data:
-            data = self._raw.read(size)
+        if len(data) < size:
+            data += self._raw.read(size - len(data)) or b""
         self.count += len(data)
         if self._progress:
             self._progress(self.count, self._size)
@@ -205,14 +205,22 @@ class Text:
         return self._convert(self._decoder, data) if self._decoder else data
 
     def head(self) -> bytes:
-        """The start of the text, at least one whole line; reading begins with it all the same."""
+        """The start of the text, at least 64 KiB and one whole line; reading begins with it all the same."""
         pieces, length = [self._head], len(self._head)
         self._head = b""
-        while b"\n" not in pieces[-1] and length <= LINE_LIMIT and (more := self.read()):
+        whole = b"\n" in pieces[0]
+        while (length < HEAD or not whole) and length <= LINE_LIMIT and (more := self.read()):
             pieces.append(more)
             length += len(more)
+            whole = whole or b"\n" in more
         self._head = b"".join(pieces)
+        if length > LINE_LIMIT and b"\n" not in self._head:
+            raise self._overlong(1)
         return self._head
+
+    def _overlong(self, line: int) -> InputError:
+        what = f"the line is longer than {LINE_LIMIT >> 20} MiB"
+        return InputError(f"{self.name}:{line}", what, "one request or record a line is expected")
 
     def push_back(self, data: bytes) -> None:
         """Put text back in front of what is still to be read."""
@@ -232,8 +240,7 @@ class Text:
             pieces.append(data[cut:])
             length += len(data) - cut
             if length > LINE_LIMIT:
-                what = f"the line is longer than {LINE_LIMIT >> 20} MiB"
-                raise InputError(f"{self.name}:{line}", what, "one request or record a line is expected")
+                raise self._overlong(line)
         if length:
             yield line, b"".join(pieces)
 
@@ -263,4 +270,8 @@ def open_file(path: Path, progress: Progress | None = None) -> Text:
         size = path.stat().st_size
     except OSError as error:
         raise InputError(str(path), f"cannot be read: {error.strerror}") from None
-    return Text(str(path), raw, size, progress)
+    try:
+        return Text(str(path), raw, size, progress)
+    except BaseException:
+        raw.close()
+        raise
