@@ -26,7 +26,7 @@ _LINE = 16 << 20
 
 # a row may have several faults: the first one counts
 _FIRST_FAULTS = """select distinct on (line_byte_position)
-    line_byte_position as position, column_name, error_type as kind, csv_line as line,
+    coalesce(line_byte_position, 1) as position, column_name, error_type as kind, coalesce(csv_line, '') as line,
     coalesce(contains(csv_line, chr(0)), false) as nul
     from reject_errors order by line_byte_position, error_type desc, column_name"""
 _STRAY_LINE_ENDS = "select 1 from reject_errors where ends_with(csv_line, chr(13)) limit 1"
@@ -197,11 +197,16 @@ def _report_rejects(
     path: Path, name: str, counts: list[tuple[Any, ...]], shown: list[tuple[Any, ...]], tally: Tally
 ) -> int:
     """Tell the tally of rows that DuckDB could not read; returns how many there are."""
-    numbers = _line_numbers(path, [position for position, *_ in shown if position is not None])
+    # in a file with CR LF, DuckDB lets a row begin with the LF of the row before
+    shown = [
+        (place + len(line) - len(line.lstrip("\r\n")), column, kind, line.lstrip("\r\n"), nul)
+        for place, column, kind, line, nul in shown
+    ]
+    numbers = _line_numbers(path, [place for place, *_ in shown])
     left = {(kind, nul): count for kind, nul, count in counts}
     for position, column, kind, line, nul in shown:
         where = f"{name}:{numbers[position]}" if position in numbers else name
-        tally.malformed(where, _fault(column, kind, line or "", nul), _reason(kind, nul))
+        tally.malformed(where, _fault(column, kind, line, nul), _reason(kind, nul))
         left[kind, nul] -= 1
     for (kind, nul), count in left.items():
         if count:

@@ -135,12 +135,14 @@ def test_failed_calls(tmp_path):
     ],
 )
 @pytest.mark.parametrize("comment", [b"", b"# first\n# second\n"])
-def test_bad_csv_row(tmp_path, bad, what, reason, comment):
-    path = write(tmp_path / "t.csv", comment + AZURE + ROW + bad + ROW)
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_bad_csv_row(tmp_path, bad, what, reason, comment, end):
+    path = write(tmp_path / "t.csv", (comment + AZURE + ROW + bad + ROW).replace(b"\n", end))
     with refused(f"{path}:{comment.count(b'#') + 3}: {what}"):
         read_trace(path)
     report = read_trace(path, LENIENT).report
     assert (report.rows_read, report.rows_used, report.dropped) == (3, 2, {reason: 1})
+    assert report.notes == ()
 
 
 def test_many_bad_csv_rows(tmp_path):
