@@ -315,9 +315,9 @@ def _check_demand(setup: Setup, turns_per_s: float) -> DemandCheck | None:
 def misfits(setup: Setup, problem: Problem) -> dict[str, str]:
     """Sides whose HBM cannot hold the weights and one context, each with a sentence."""
     found = {}
-    for side, memory, parallel in (
-        ("prefill", setup.prefill_memory, setup.prefill_parallel),
-        ("decode", setup.decode_memory, setup.decode_parallel),
+    for side, memory in (
+        ("prefill", setup.prefill_memory),
+        ("decode", setup.decode_memory),
     ):
         context = problem.demand.sequence_bytes * problem.demand.kv_share[side]
         if memory.kv_bytes_per_gpu <= 0:
