@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dualplan.plan.evaluate import misfits
 from dualplan.plan.problem import SINGLE_SIDED, Problem, Setup, build, prepare, storage_positions, uses
-from dualplan.plan.ranges import ranges
+from dualplan.plan.ranges import all_traffic_range
 from dualplan.spec.scenario import Scenario
 
 Floats = NDArray[np.float64]
@@ -40,7 +40,7 @@ def evaluate_grid(scenario: Scenario, prefill_nodes: Any, decode_nodes: Any) -> 
     inside, fits = np.zeros(len(prefill), dtype=bool), np.zeros(len(prefill), dtype=bool)
     for setup, members in _groups(scenario, prefill, decode):
         problem = build(setup, scenario.settings.mode)
-        found = ranges(setup, problem).all_traffic
+        found = all_traffic_range(setup, problem)
         ratio = prefill[members] / decode[members]
         low = -np.inf if found.lower is None else float(found.lower)
         high = np.inf if found.upper is None else float(found.upper)
@@ -66,15 +66,17 @@ def evaluate_grid(scenario: Scenario, prefill_nodes: Any, decode_nodes: Any) -> 
 
 def _groups(scenario: Scenario, prefill: NDArray[np.int64], decode: NDArray[np.int64]) -> list[tuple[Setup, Any]]:
     """Points that share a parallelism, as one setup with arrays of node counts."""
-    keys: dict[tuple[Any, Any], list[int]] = {}
-    setups: dict[tuple[Any, Any], Setup] = {}
+    keys: dict[tuple[Any, ...], list[int]] = {}
+    setups: dict[tuple[Any, ...], Setup] = {}
     sides = {
         "prefill": {int(n): prepare(scenario, int(n), int(decode.max(initial=1))) for n in np.unique(prefill)},
         "decode": {int(n): prepare(scenario, int(prefill.max(initial=1)), int(n)) for n in np.unique(decode)},
     }
     for index, (p, d) in enumerate(zip(prefill.tolist(), decode.tolist(), strict=True)):
         of_prefill, of_decode = sides["prefill"][p], sides["decode"][d]
-        key = (of_prefill.prefill_parallel, of_decode.decode_parallel)
+        # the number of replicas, dp, follows from the node count and changes nothing about a turn
+        degrees = of_prefill.prefill_parallel, of_decode.decode_parallel
+        key = tuple((parallel.ep, parallel.tp) for parallel in degrees)
         keys.setdefault(key, []).append(index)
         if key not in setups:
             setups[key] = msgspec.structs.replace(
