@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from dualplan import __version__
-from dualplan.cli import feasible, hardware, hardware_import, model, ratio, scenario
+from dualplan.cli import feasible, flow, hardware, hardware_import, model, qos, ratio, scenario, trace
 from dualplan.cli.command import FastCommand, FastGroup
 from dualplan.cli.options import ClosedPipeError
 from dualplan.errors import DualplanError
@@ -30,6 +30,8 @@ app = typer.Typer(
 
 app.command("feasible", cls=FastCommand)(feasible.feasible)
 app.command("ratio", cls=FastCommand)(ratio.ratio)
+app.command("flow", cls=FastCommand)(flow.flow)
+app.command("qos", cls=FastCommand)(qos.qos)
 app.command("init", cls=FastCommand)(scenario.init)
 
 scenario_app = typer.Typer(cls=FastGroup, help="Scenario files.", no_args_is_help=True, rich_markup_mode=None)
@@ -47,6 +49,11 @@ model_app = typer.Typer(cls=FastGroup, help="Models.", no_args_is_help=True, ric
 model_app.command("list", cls=FastCommand)(model.list_models)
 model_app.command("show", cls=FastCommand)(model.show)
 app.add_typer(model_app, name="model")
+
+trace_app = typer.Typer(cls=FastGroup, help="Serving traces.", no_args_is_help=True, rich_markup_mode=None)
+trace_app.command("inspect", cls=FastCommand)(trace.inspect)
+trace_app.command("convert", cls=FastCommand)(trace.convert)
+app.add_typer(trace_app, name="trace")
 
 
 def _version(wanted: bool) -> None:
