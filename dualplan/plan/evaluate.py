@@ -229,11 +229,18 @@ def _pair_loads(rates: PairRates) -> tuple[Load, ...]:
 
 
 def _pair_bottleneck(rates: PairRates, closed_form: float) -> Bottleneck:
-    """The link that holds back most turns; what alike nodes would gain stands for relieving it."""
-    resource, label, _ = rates.binding[0]
-    gain = closed_form / rates.turns_per_s - 1
+    """The full link of the nodes that differ, else the one that holds back most turns.
+
+    What alike nodes would gain stands for relieving it.
+    """
+    first = rates.binding[0]
     return Bottleneck(
-        resource=resource.name, side=resource.side, utilization=1.0, detail=label, next="alike nodes", next_gain=gain
+        resource=first.resource.name,
+        side=first.resource.side,
+        utilization=1.0,
+        detail=first.label,
+        next="alike nodes",
+        next_gain=closed_form / rates.turns_per_s - 1,
     )
 
 

@@ -28,6 +28,8 @@ from dualplan.spec.hardware import Hardware
 
 PER_NIC = ("cnic_read", "cnic_write", "wire_egress", "wire_ingress")
 STORE = "the store"
+NEGLIGIBLE = 1e-12
+"""A turn that takes less of a resource [s] never fills it."""
 PER_GPU = ("compute", "hbm", "copy_submission")
 
 
@@ -54,15 +56,24 @@ class ClassRate(msgspec.Struct, frozen=True, kw_only=True):
     turns_per_s: float
 
 
+class Binding(msgspec.Struct, frozen=True, kw_only=True):
+    """A full link: its resource, its nodes and whether these differ, the share of all turns that it holds back."""
+
+    resource: Resource
+    label: str
+    differs: bool
+    share: float
+
+
 class PairRates(msgspec.Struct, frozen=True, kw_only=True):
-    """The solution. ``binding``: (resource, class label, share of the turns that it holds back), largest share first.
+    """The solution. ``binding``: what holds turns back, links of nodes that differ first, then by share of the turns.
 
     ``loads``: (resource, class label, load, capacity) of every link, in the unit of the resource.
     """
 
     turns_per_s: float
     decode_read_share: float | None
-    binding: tuple[tuple[Resource, str, float], ...]
+    binding: tuple[Binding, ...]
     classes: tuple[ClassRate, ...]
     loads: tuple[tuple[Resource, str, float, float], ...]
 
@@ -121,13 +132,13 @@ def solve_pairs(setup: Setup, mode: Mode, decode_share: float) -> PairRates:
         for prefill, prefill_weight, prefill_route in lanes["prefill"]:
             for decode, decode_weight, decode_route in lanes["decode"]:
                 route = {**prefill_route, **decode_route}
-                hops = tuple((name, amounts[path]) for name, amounts in route.items() if amounts[path])
+                hops = tuple((name, times[path]) for name, times in route.items() if times[path] > NEGLIGIBLE)
                 weight = prefill_weight * decode_weight * share
                 if weight and hops:
                     flows.append(Flow(id=len(flows), route=hops, size=1.0, weight=weight))
                     ends.append((path, prefill, decode))
     flow_problem = FlowProblem(
-        links=tuple(Link(id=name, capacity=capacity) for name, (_, _, capacity) in links.items()), flows=tuple(flows)
+        links=tuple(Link(id=name, capacity=nodes) for name, (_, _, nodes) in links.items()), flows=tuple(flows)
     )
     return _read(classes, links, ends, solve_rates(flow_problem), mode)
 
@@ -163,8 +174,9 @@ def _lanes(
             else:
                 name, share = f"{resource.name}#{index}#{node_class.key}", 1.0
             nodes = 1 if resource.side is None else node_class.nodes
-            links[name] = (resource, None if resource.side is None else node_class, resource.capacity * share * nodes)
-            route[name] = (float(resource.prefill), float(resource.decode))
+            links[name] = (resource, None if resource.side is None else node_class, share * nodes)
+            # seconds of one node's resource that a turn takes: of the same size for bytes, turns and byte-seconds
+            route[name] = (float(resource.prefill / resource.capacity), float(resource.decode / resource.capacity))
         lanes.append((node_class, float(node_class.nodes * number), route))
     return lanes
 
@@ -178,27 +190,30 @@ def _read(
 ) -> PairRates:
     total = sum(rates.rates)
     held: dict[tuple[str, str], float] = {}
-    resources: dict[tuple[str, str], Resource] = {}
+    full: dict[tuple[str, str], tuple[Resource, bool]] = {}
     carried = {node_class.key: 0.0 for node_class in classes}
-    for rate, binding, (_, prefill, decode) in zip(rates.rates, rates.binding, ends, strict=True):
+    for rate, stop, (_, prefill, decode) in zip(rates.rates, rates.binding, ends, strict=True):
         carried[prefill.key] += rate
         carried[decode.key] += rate
-        if binding is not None:
-            resource, node_class, _ = links[binding]
+        if stop is not None:
+            resource, node_class, _ = links[stop]
             key = (resource.name, node_class.label if node_class else STORE)
-            resources[key] = resource
+            full[key] = resource, node_class is not None and node_class.key != node_class.side
             held[key] = held.get(key, 0.0) + rate
-    most_first = sorted(held.items(), key=lambda item: -item[1])
+    binding = [
+        Binding(resource=full[key][0], label=key[1], differs=full[key][1], share=rate / total)
+        for key, rate in held.items()
+    ]
     by_decode = sum(rate for rate, (path, _, _) in zip(rates.rates, ends, strict=True) if path == 1)
     return PairRates(
         turns_per_s=total,
         decode_read_share=None if mode in SINGLE_SIDED else by_decode / total,
-        binding=tuple((resources[key], key[1], rate / total) for key, rate in most_first),
+        binding=tuple(sorted(binding, key=lambda entry: (not entry.differs, -entry.share))),
         classes=tuple(
             ClassRate(side=c.side, label=c.label, nodes=c.nodes, turns_per_s=carried[c.key]) for c in classes
         ),
         loads=tuple(
-            (resource, node_class.label if node_class else STORE, load, capacity)
-            for (resource, node_class, capacity), load in zip(links.values(), rates.link_loads, strict=True)
+            (resource, node_class.label if node_class else STORE, load * resource.capacity, nodes * resource.capacity)
+            for (resource, node_class, nodes), load in zip(links.values(), rates.link_loads, strict=True)
         ),
     )

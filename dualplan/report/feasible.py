@@ -153,8 +153,8 @@ def _flow_check(answer: Evaluation) -> dict[str, Any] | None:
         "relative_difference": pairs.turns_per_s / answer.closed_form_turns_per_s - 1,
         "nodes_differ": bool(answer.scenario.variants),
         "binding": [
-            {"resource": resource.name, "nodes": label, "share_of_turns": share}
-            for resource, label, share in pairs.binding
+            {"resource": b.resource.name, "nodes": b.label, "differs": b.differs, "share_of_turns": b.share}
+            for b in pairs.binding
         ],
         "classes": [
             {"side": c.side, "nodes": c.nodes, "label": c.label, "turns_per_s": c.turns_per_s} for c in pairs.classes
@@ -368,23 +368,27 @@ def _show_ranges(answer: Evaluation, console: Console, width: int) -> None:
 
 
 def _show_resources(answer: Evaluation, console: Console, width: int) -> None:
-    from rich.text import Text
+    from rich.padding import Padding
+    from rich.table import Table
 
     loads = sorted(answer.loads, key=lambda load: -load.utilization)
-    name_width = max(len(_name(load)) for load in loads) + 2
-    bar_width = max(width - name_width - 44, 0)
-    console.print(Text(f"  {'Resource':<{name_width}}{'load':>14}{'capacity':>14}{'used':>8}", style="bold"))
     shown = [load for load in loads if load.utilization >= QUIET]
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("Resource", max_width=38)
+    for header in ("load", "capacity", "used"):
+        table.add_column(header, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
     for load in shown:
-        used, bar = f"{100 * load.utilization:.0f} %", "#" * round(min(load.utilization, 1) * min(bar_width, 20))
-        amounts = "".join(f"{_amount(value, load.unit):>14}" for value in (load.load, load.capacity))
-        text = f"  {_name(load):<{name_width}}{amounts}{used:>8}  {bar}"
+        bar = "#" * round(20 * min(load.utilization, 1))
+        amounts = [_amount(value, load.unit) for value in (load.load, load.capacity)]
         binds = load.name == answer.bottleneck.resource and load.utilization > 1 - 1e-9
-        console.print(Text(text.rstrip(), style="bold yellow" if binds else ""))
+        used = f"{100 * load.utilization:.0f} %"
+        table.add_row(_name(load), *amounts, used, bar, style="bold yellow" if binds else None)
+    console.print(Padding(table, (0, 0, 0, 2), expand=False), width=width)
     if len(shown) < len(loads):
         names = ", ".join(_name(load) for load in loads[len(shown) :])
         for part in _wrapped(f"under {QUIET:.0%}: {names}".replace("%", " %"), width - 2):
-            console.print(Text("  " + part, style="dim"))
+            console.print("  " + part, style="dim")
 
 
 def _wrapped(text: str, width: int, hanging: int = 2) -> list[str]:
