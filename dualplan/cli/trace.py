@@ -283,7 +283,7 @@ def _print_growth(console: Console, summary: Summary) -> None:
 
 
 def _print_curve(console: Console, summary: Summary, plot: bool) -> None:
-    from dualplan.units import significant
+    from dualplan.units import show, significant
 
     curve = summary.curve
     if curve is None:
@@ -292,6 +292,9 @@ def _print_curve(console: Console, summary: Summary, plot: bool) -> None:
     sizes = [f"{float(share):.0%} from {significant(size)} tokens" for share, size in curve.for_share.items() if size]
     if sizes:
         console.print("Cache for a share of all hits: " + ", ".join(sizes))
+    if curve.windows:
+        touched = [f"{significant(size)} within {show(float(window), 's')}" for window, size in curve.windows.items()]
+        console.print("Tokens touched on average: " + ", ".join(touched))
     if curve.sampled < 1:
         console.print(f"  from a sample of {curve.sampled:.1%} of the blocks")
     if plot:

@@ -66,8 +66,7 @@ def read_trace(
             reading.tally.malformed(where, what, "file unreadable")
         for number, path in enumerate(files):
             reading.columns.file = number
-            with closing(open_file(path, progress)) as text:
-                reading.one(text, path)
+            reading.file(path, alone=len(files) == 1)
     return reading.trace()
 
 
@@ -83,8 +82,23 @@ class _Reading:
         self._reader: DocumentReader | None = None
         self._kind = ""
 
+    def file(self, path: Path, alone: bool) -> None:
+        """Read one of several files: a bad one counts as malformed, as does the rest of one that breaks off.
+
+        Raises InputError where it is the only one and gives nothing.
+        """
+        rows = self.columns.rows
+        try:
+            with closing(open_file(path, self.progress)) as text:
+                self.one(text, path)
+        except InputError as error:
+            begun = self.columns.rows > rows
+            if (alone and not (begun and self.options.lenient)) or error.problems[0].startswith("--"):
+                raise
+            self.tally.failed(error, "rest of a file unreadable" if begun else "file unreadable")
+
     def one(self, text: Text, path: Path | None) -> None:
-        """Read one file."""
+        """Read one file or standard input."""
         found = sample(text)
         form, because = self._format(text, found)
         if self._form is None:

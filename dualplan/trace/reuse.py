@@ -230,25 +230,32 @@ def session_accesses(trace: Trace) -> Accesses:
 def block_accesses(trace: Trace, blocks: Blocks, limit: int = LIMIT) -> Accesses:
     """Accesses to runs of blocks that always come together, in the order of prompts."""
     head = _heads(blocks)
-    starts = np.flatnonzero(head)
+    runs = int(np.count_nonzero(head))
     # where exact is too much, a quarter of what would be is enough: the error falls with the root of the items kept
-    sampled = 1.0 if len(starts) <= limit else limit / 4 / len(starts)
-    lengths = np.diff(np.concatenate((starts, [len(blocks.codes)])))
+    sampled = 1.0 if runs <= limit else limit / 4 / runs
+    parts = [_piece_of_accesses(trace, blocks, head, sampled, start, stop) for start, stop in pieces(blocks.offsets)]
+    item, weight, hit_tokens, hit_blocks, request = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    return Accesses(
+        item=item, weight=weight, hit_tokens=hit_tokens, hit_blocks=hit_blocks, request=request, sampled=sampled
+    )
+
+
+def _piece_of_accesses(
+    trace: Trace, blocks: Blocks, head: Bools, sampled: float, start: int, stop: int
+) -> tuple[Ints, Ints, Ints, Ints, Ints]:
+    low, high = int(blocks.offsets[start]), int(blocks.offsets[stop])
+    starts = np.flatnonzero(head[low:high]) + low
+    lengths = np.diff(np.concatenate((starts, [high])))  # a piece ends with a request, and so does a run
+    item = blocks.codes[starts].astype(np.int64)
     if sampled < 1.0:
-        mixed = blocks.codes[starts].astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+        mixed = item.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         kept = (mixed >> np.uint64(32)) < np.uint64(int(sampled * 2**32))
-        starts, lengths = starts[kept], lengths[kept]
+        starts, lengths, item = starts[kept], lengths[kept], item[kept]
     request = np.searchsorted(blocks.offsets, starts, side="right") - 1
     position = starts - blocks.offsets[request]
     hit = position < trace.hit_blocks[request]
-    return Accesses(
-        item=blocks.codes[starts].astype(np.int64),
-        weight=lengths * blocks.size,
-        hit_tokens=np.where(hit, _tokens_between(trace, blocks, request, position, position + lengths), 0),
-        hit_blocks=np.where(hit, lengths, 0),
-        request=request,
-        sampled=sampled,
-    )
+    tokens = _tokens_between(trace, blocks, request, position, position + lengths)
+    return item, lengths * blocks.size, np.where(hit, tokens, 0), np.where(hit, lengths, 0), request
 
 
 def _tokens_between(trace: Trace, blocks: Blocks, request: Ints, start: Ints, stop: Ints) -> Ints:

@@ -84,9 +84,9 @@ def _read(
             "temp_directory": tempfile.gettempdir(),
         }
     )
-    if progress is not None:
-        connection.execute("set enable_progress_bar=true; set enable_progress_bar_print=false")
-        connection.execute("set progress_bar_time=100")
+    # DuckDB would print a bar of its own on standard output in an interactive session
+    connection.execute(f"set enable_progress_bar={str(progress is not None).lower()}")
+    connection.execute("set enable_progress_bar_print=false; set progress_bar_time=100")
     table = _table(path, form, fields, found)
     size = path.stat().st_size
 

@@ -38,6 +38,12 @@ class Tally:
         if len(self._problems) < SHOWN:
             self._problems.append(problem(where, what, hint))
 
+    def failed(self, error: InputError, reason: str) -> None:
+        """A file that could not be read, or only in part."""
+        self._malformed += 1
+        self.dropped[reason] += 1
+        self._problems.extend(error.problems)
+
     def note(self, text: str) -> None:
         """Something that the reader of the result should know; the same text is kept once."""
         if text not in self.notes:

@@ -78,7 +78,7 @@ def as_document(trace: Trace, summary: Summary, source: str) -> dict[str, Any]:
         "hit_rates": figures["hit_rates"],
         "arrivals": figures["arrivals"],
         "growth_by_turn": list(figures["growth"]),
-        "cache": figures["curve"],
+        "cache": _cache(figures["curve"]),
         "time": {"unit": report.time_unit, "because": report.time_unit_because, "clock": trace.clock},
         "blocks": {
             "size_tokens": trace.blocks.size if trace.blocks else None,
@@ -91,6 +91,13 @@ def as_document(trace: Trace, summary: Summary, source: str) -> dict[str, Any]:
         "assumptions": list(RULES),
         "notes": list(report.notes),
     }
+
+
+def _cache(curve: dict[str, Any] | None) -> dict[str, Any] | None:
+    if curve is None:
+        return None
+    names = {"for_share": "tokens_for_share_of_hits", "windows": "mean_tokens_in_window_s"}
+    return {names.get(key, key): value for key, value in curve.items()}
 
 
 def why_accounting(summary: Summary) -> str:

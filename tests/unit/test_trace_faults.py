@@ -169,6 +169,29 @@ def test_no_such_file(tmp_path):
         read_trace(str(tmp_path / "*.csv"))
 
 
+def test_bad_files_in_a_folder(tmp_path):
+    good, empty, other = (str(tmp_path / f"{name}.jsonl") for name in "abc")
+    write(tmp_path / "a.jsonl", GOOD)
+    write(tmp_path / "b.jsonl", b"")
+    write(tmp_path / "c.jsonl", b'{"start_time_s": 0, "input_tokens": 5, "output_tokens": 7}\n')
+    with pytest.raises(InputError) as caught:
+        read_trace(str(tmp_path))
+    assert caught.value.problems[0] == f"{empty}: is empty"
+    assert caught.value.problems[1].startswith(f"{other}: is otel, but {good} is mooncake")
+    assert read_trace(str(tmp_path), LENIENT).report.dropped == {"file unreadable": 2}
+    with refused('--trace-format: there is no format "x"'):
+        read_trace(str(tmp_path), ReadOptions(trace_format="x", lenient=True))
+
+
+def test_lenient_keeps_what_came_before_the_break(tmp_path):
+    path = write(tmp_path / "t.jsonl.gz", gzip.compress(GOOD * 200_000)[:-20])
+    with refused("the compressed data end early"):
+        read_trace(path)
+    report = read_trace(path, LENIENT).report
+    assert 0 < report.rows_used < 200_000
+    assert report.dropped["rest of a file unreadable"] == 1
+
+
 def test_folder(tmp_path):
     (tmp_path / "a").mkdir()
     with refused("the folder has no trace in it"):
