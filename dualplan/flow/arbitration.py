@@ -19,8 +19,8 @@ mean over the cycle into which the bursts of a round fall.
 
 Exact, and confirmed packet by packet in the tests: all lanes backlogged, whatever their sizes; partial loads where the
 lanes of the high table have one packet size and no partly loaded lane has weight in both tables. Estimates otherwise: a
-partly loaded lane in both tables is taken to be served by each in proportion to what that table offers it (the tests
-saw errors up to 0.03 of the link), and partly loaded lanes do not enter B, which errs by less than one packet a burst.
+partly loaded lane in both tables is taken to be served by each in proportion to what that table offers it, and B is
+taken as if all lanes of the high table were backlogged, which errs by less than one packet a burst.
 
 **RoCE** (IEEE 802.1Qaz). Strict classes go first, the higher number before the lower. ETS classes share what is left by
 weight, counted in bytes; those of weight 0 get what the weighted ones leave. ``vendor`` is taken as the mlx5 driver
@@ -36,7 +36,7 @@ from itertools import accumulate
 
 import msgspec
 
-from dualplan.errors import ConvergenceError, InputError
+from dualplan.errors import InputError
 from dualplan.spec.qos import ClassTable, LaneTables, Setting, TableEntries
 
 LIMIT_UNIT_BYTES = 4096
@@ -142,13 +142,18 @@ def _sizes(lanes: Iterable[int], mtu: int, packet_bytes: Mapping[int, int]) -> d
 
 
 class _Lanes(msgspec.Struct, frozen=True, kw_only=True):
-    """What every lane with something to send asks for, its packet size, and its packets in a round of each table."""
+    """Lanes with something to send and weight to send it with.
 
-    tables: LaneTables
-    demands: dict[int, Fraction | None]
+    ``high``, ``low``: packets of a lane in a round of that table. ``measure``: what a packet of a lane counts for in
+    the high table, and ``burst`` how much of that lies between two packets of the low one: bytes, but packets for limit
+    0. ``burst`` is None if there is no limit.
+    """
+
     sizes: dict[int, int]
     high: dict[int, int]
     low: dict[int, int]
+    measure: dict[int, int]
+    burst: Fraction | None
 
 
 def _turn(weight: int, size: int) -> int:
@@ -165,92 +170,82 @@ def _round(table: TableEntries, sizes: Mapping[int, int]) -> dict[int, int]:
     return packets
 
 
-def _lane_shares(tables: LaneTables, demands: dict[int, Fraction | None], sizes: dict[int, int]) -> dict[int, Fraction]:
-    lanes = _Lanes(
-        tables=tables,
-        demands=demands,
+def _lanes(tables: LaneTables, sizes: dict[int, int]) -> _Lanes:
+    burst = None
+    if tables.high_limit == 0:
+        burst = Fraction(1)
+    elif tables.high_limit != NO_LIMIT:
+        burst = _burst_bytes(tables, sizes)
+    return _Lanes(
         sizes=sizes,
         high=_round(tables.high, sizes),
         low=_round(tables.low, sizes),
+        measure=dict.fromkeys(sizes, 1) if tables.high_limit == 0 else sizes,
+        burst=burst,
     )
+
+
+def _lane_shares(tables: LaneTables, demands: dict[int, Fraction | None], sizes: dict[int, int]) -> dict[int, Fraction]:
+    lanes = _lanes(tables, {lane: sizes[lane] for lane, demand in demands.items() if demand != 0})
     hungry = lanes.high.keys() | lanes.low.keys()
     given: dict[int, Fraction] = {}
+    by_high: dict[int, Fraction] = {}
     while True:
-        high, low = _round_rates(lanes, given, hungry)
-        offers = {
-            lane: sizes[lane] * (high * lanes.high.get(lane, 0) + low * lanes.low.get(lane, 0)) for lane in hungry
-        }
-        # a lane that asks for less than its rounds offer leaves the rest to the others, whose offers can only grow
+        high, low = _round_rates(lanes, hungry, given, by_high)
+        offers_high = {lane: lanes.sizes[lane] * high * lanes.high.get(lane, 0) for lane in hungry}
+        offers = {lane: offers_high[lane] + lanes.sizes[lane] * low * lanes.low.get(lane, 0) for lane in hungry}
         content = {lane: demand for lane in hungry if (demand := demands[lane]) is not None and demand <= offers[lane]}
         if not content:
             return dict.fromkeys(demands, _ZERO) | offers | given
+        # What a content lane leaves goes to the others of its table. Lanes of the low table first: with packets of
+        # other sizes in their place the bursts of the high table get rarer, and only then is it known what that offers.
+        content = {lane: demand for lane, demand in content.items() if lane not in lanes.high} or content
         given |= content
+        by_high |= {lane: demand * offers_high[lane] / offers[lane] for lane, demand in content.items()}
         hungry -= content.keys()
 
 
-def _round_rates(lanes: _Lanes, given: dict[int, Fraction], hungry: set[int]) -> tuple[Fraction, Fraction]:
-    """Rounds of the high and of the low table per byte of link. ``given``: lanes that get all that they ask for."""
-    left = 1 - sum(given.values(), _ZERO)
-    high_bytes = sum(lanes.sizes[lane] * lanes.high[lane] for lane in hungry & lanes.high.keys())
-    low_bytes = sum(lanes.sizes[lane] * lanes.low[lane] for lane in hungry & lanes.low.keys())
-    if not high_bytes:
-        return _ZERO, left / low_bytes if low_bytes else _ZERO
-    if not low_bytes or lanes.tables.high_limit == NO_LIMIT:
-        return left / high_bytes, _ZERO
-    by_high = {lane: share for lane, share in given.items() if lane in lanes.high}
-    split = {lane for lane in by_high if lane in lanes.low}
-    rates = _coupled_rates(lanes, given, hungry, by_high)
-    for _ in range(500):
-        change = 0.0
-        for lane in split:
-            offer_high, offer_low = rates[0] * lanes.high[lane], rates[1] * lanes.low[lane]
-            # half a step: what the high table serves of a lane lowers what it offers, and a whole step would swing
-            part = (float(offer_high / (offer_high + offer_low)) * given[lane] + by_high[lane]) / 2
-            change = max(change, abs(float(part - by_high[lane])))
-            by_high[lane] = Fraction(float(part))
-        if change < 1e-15:
-            return rates
-        rates = _coupled_rates(lanes, given, hungry, by_high)
-    raise ConvergenceError("the split of a partly loaded lane between both tables does not settle")
-
-
-def _coupled_rates(
-    lanes: _Lanes, given: dict[int, Fraction], hungry: set[int], by_high: Mapping[int, Fraction]
+def _round_rates(
+    lanes: _Lanes, hungry: set[int], given: Mapping[int, Fraction], by_high: Mapping[int, Fraction]
 ) -> tuple[Fraction, Fraction]:
-    """``_round_rates`` while both tables have hungry lanes. ``by_high``: what the high table serves of ``given``.
+    """Rounds of the high and of the low table per byte of link.
 
-    The high table is counted in packets for limit 0 and in bytes otherwise. Capitals are of a round and the hungry
-    lanes, small letters per byte of link and of the given lanes:
+    ``given``: shares of the lanes that get all they ask for, ``by_high``: what the high table serves of that. While
+    both tables have hungry lanes, with capitals for a round of these and small letters for the given shares:
 
-        rh A + a = burst (rl P + p)      the count that the high table makes = bursts
+        rh A + a = burst (rl P + p)      what the high table counts = bursts, one for each packet of the low table
         rh H + rl L = left               bytes
     """
     size = lanes.sizes
-    in_packets = lanes.tables.high_limit == 0
     hungry_high, hungry_low = hungry & lanes.high.keys(), hungry & lanes.low.keys()
-    burst = Fraction(1) if in_packets else _burst_bytes(lanes.tables, hungry_high, size)
     H = sum(lanes.high[lane] * size[lane] for lane in hungry_high)
     L = sum(lanes.low[lane] * size[lane] for lane in hungry_low)
-    A = sum(lanes.high[lane] for lane in hungry_high) if in_packets else H
-    a = sum((share / size[lane] if in_packets else share for lane, share in by_high.items()), _ZERO)
-    P = sum(lanes.low[lane] for lane in hungry_low)
-    p = sum(((share - by_high.get(lane, _ZERO)) / size[lane] for lane, share in given.items()), _ZERO)
     left = 1 - sum(given.values(), _ZERO)
-    low = (left - H * (burst * p - a) / A) / (L + H * burst * P / A)
-    return (burst * (low * P + p) - a) / A, low
+    if not H:
+        return _ZERO, left / L if L else _ZERO
+    if not L or lanes.burst is None:
+        return left / H, _ZERO
+    A = sum(lanes.high[lane] * lanes.measure[lane] for lane in hungry_high)
+    P = sum(lanes.low[lane] for lane in hungry_low)
+    a = sum((share * lanes.measure[lane] / size[lane] for lane, share in by_high.items()), _ZERO)
+    p = sum(((share - by_high[lane]) / size[lane] for lane, share in given.items()), _ZERO)
+    low = (left - H * (lanes.burst * p - a) / A) / (L + H * lanes.burst * P / A)
+    high = (left - low * L) / H
+    # where splits and bursts are estimates, the given shares may leave one table less than nothing
+    return (_ZERO, left / L) if high < 0 else (left / H, _ZERO) if low < 0 else (high, low)
 
 
-def _burst_bytes(tables: LaneTables, lanes: Collection[int], sizes: Mapping[int, int]) -> Fraction:
-    """Mean bytes of the high table between two packets of the low one, while its ``lanes`` are backlogged.
+def _burst_bytes(tables: LaneTables, sizes: Mapping[int, int]) -> Fraction:
+    """Mean bytes of the high table between two packets of the low one, while all lanes of ``sizes`` are backlogged.
 
     A burst is the shortest run of whole packets that reaches the limit. The round of the table is a fixed row of
     packets and a burst starts where the last one ended, so its starting points run into a cycle; the mean over it is
     exact.
     """
     limit = LIMIT_UNIT_BYTES * tables.high_limit
-    row = [sizes[lane] for lane, weight in tables.high if lane in lanes for _ in range(_turn(weight, sizes[lane]))]
-    if len(set(row)) == 1:
-        return Fraction(max(1, -(-limit // row[0])) * row[0])
+    row = [sizes[lane] for lane, weight in tables.high if lane in sizes for _ in range(_turn(weight, sizes[lane]))]
+    if len(set(row)) <= 1:
+        return Fraction(-(-limit // row[0]) * row[0] if row else limit)
     sums = [0, *accumulate(row)]
     lengths: dict[int, int] = {}
     start = 0

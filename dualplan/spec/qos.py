@@ -23,6 +23,8 @@ TableEntries = tuple[tuple[int, int], ...]
 
 MAX_ENTRIES = 64
 MAX_FILE_BYTES = 4_000_000
+MAX_PROBLEMS = 20
+"""Problems of one file that are told."""
 
 OPERATIONAL_LANES = {1: 1, 2: 2, 3: 4, 4: 8, 5: 15}
 """Code of PortInfo:OperationalVLs (``max_op_vls``) -> number of data lanes; VL15, for management, is not among them."""
@@ -127,14 +129,16 @@ class Remark(msgspec.Struct, frozen=True, kw_only=True):
 class QosFile(msgspec.Struct, frozen=True, kw_only=True):
     """A setting with what was noticed while reading it.
 
-    Of OpenSM files only: ``port_class``, ``max_vls``, and ``service_levels``, the lane of each of the 16 service levels
-    (15: dropped). ``high_limit_known`` is False where the text does not tell the limit and OpenSM's default stands in.
+    Of OpenSM files only: ``port_class``, ``max_vls``, ``class_keys``, the fields that keys of the port class set, and
+    ``service_levels``, the lane of each of the 16 service levels (15: dropped). ``high_limit_known`` is False where the
+    text does not tell the limit and OpenSM's default stands in.
     """
 
     kind: Literal["opensm", "smpquery", "mlnx_qos"]
     setting: Setting
     port_class: PortClass | None = None
     max_vls: int | None = None
+    class_keys: tuple[str, ...] = ()
     service_levels: tuple[int, ...] = ()
     high_limit_known: bool = True
     remarks: tuple[Remark, ...] = ()
@@ -150,7 +154,7 @@ def read_qos(path: Path, port_class: PortClass = "ca") -> QosFile:
 
 
 _KINDS = {
-    "an OpenSM configuration": re.compile(r"^[ \t]*(?:qos(?:_\w+)?|max_op_vls)[ \t]+\S", re.MULTILINE),
+    "an OpenSM configuration": re.compile(r"^[ \t]*(?:qos_\w+|max_op_vls)[ \t]+\S", re.MULTILINE),
     "smpquery vlarb output": re.compile(r"^[ \t]*VL[ \t]*:[ \t]*\|", re.MULTILINE),
     "mlnx_qos output": re.compile(r"(?<![a-z])tc\s*:\s*\d+\s*ratelimit\s*:", re.IGNORECASE),
 }

@@ -18,6 +18,7 @@ import msgspec
 from dualplan.errors import InputError, did_you_mean, problem
 from dualplan.spec.qos import (
     MAX_ENTRIES,
+    MAX_PROBLEMS,
     OPERATIONAL_LANES,
     LaneTables,
     PortClass,
@@ -71,12 +72,12 @@ def parse(text: str, name: str, port_class: PortClass) -> QosFile:
     service_levels = _service_levels(effective("sl2vl"), problems)
     code = _whole(values.get("max_op_vls"), 1, 5, problems, "a code: 1 VL0, 2 VL0-1, 3 VL0-3, 4 VL0-7, 5 VL0-14")
     if problems:
-        raise InputError("", problems=problems)
+        raise InputError("", problems=problems[:MAX_PROBLEMS])
 
     unset = [f"qos_{field}" for field in ("high_limit", "vlarb_high", "vlarb_low") if effective(field) is None]
     if unset:
-        stands = "does not set" if len(unset) == 1 else "sets none of"
-        remarks.append(Remark(code="default", text=f"The file {stands} {listed(unset)}: OpenSM's default stands in."))
+        text = f"OpenSM's default stands in for what the file does not set: {listed(unset)}."
+        remarks.append(Remark(code="default", text=text))
     named = [lane for lane, weight in (*(high or ()), *(low or ())) if weight]
     lanes, how = _operational_lanes(code, max_vls, max(named, default=0) + 1, remarks)
     return QosFile(
@@ -89,6 +90,7 @@ def parse(text: str, name: str, port_class: PortClass) -> QosFile:
         ),
         port_class=port_class,
         max_vls=max_vls or DEFAULT_MAX_VLS,
+        class_keys=tuple(field for field in _FIELDS if f"qos_{port_class}_{field}" in values),
         service_levels=service_levels,
         remarks=tuple(remarks),
     )
@@ -102,7 +104,8 @@ def parse_table(text: str, where: str = "", remarks: list[Remark] | None = None)
     entries: list[tuple[int, int]] = []
     problems: list[str] = []
     noticed: list[Remark] = []
-    for part in (part.strip() for part in text.strip().rstrip(",").split(",")):
+    parts = text.strip().rstrip(",").split(",")
+    for part in (part.strip() for part in parts[:MAX_ENTRIES]):
         match = _ENTRY.fullmatch(part)
         if match is None:
             problems.append(problem(where, f'"{part[:40]}" is not LANE:WEIGHT', "write for example 0:192,1:64"))
@@ -113,39 +116,53 @@ def parse_table(text: str, where: str = "", remarks: list[Remark] | None = None)
             problems.append(problem(where, f"lane {lane} does not exist, lanes are 0 to 14", hint))
             continue
         if lane == 15:
-            noticed.append(Remark(code="lane_modulo", text=f"{where}: OpenSM takes VL15 as VL0, lanes are modulo 15."))
+            noticed.append(_remark("lane_modulo", f"{where}: OpenSM takes VL15 as VL0, lanes are modulo 15."))
         if weight > 255:
             taken = f"{where}: weight {weight} of VL{lane} does not fit 8 bits, OpenSM takes {weight % 256}."
-            noticed.append(Remark(code="weight_modulo", text=taken))
+            noticed.append(_remark("weight_modulo", taken))
         entries.append((lane % 15, weight % 256))
     if problems:
         raise InputError("", problems=problems)
-    if len(entries) > MAX_ENTRIES:
-        dropped = f"{where}: {len(entries)} entries, OpenSM drops those after the first {MAX_ENTRIES}."
-        noticed.append(Remark(code="table_too_long", text=dropped))
+    if len(parts) > MAX_ENTRIES:
+        dropped = f"{where}: {len(parts)} entries, OpenSM drops those after the first {MAX_ENTRIES}."
+        noticed.append(_remark("table_too_long", dropped))
     if remarks is not None:
         remarks.extend(noticed)
-    return tuple(entries[:MAX_ENTRIES])
+    return tuple(entries)
+
+
+def _remark(code: str, text: str) -> Remark:
+    return Remark(code=code, text=problem("", text))
 
 
 def _values(text: str, name: str, remarks: list[Remark], problems: list[str]) -> dict[str, _Value]:
     values: dict[str, _Value] = {}
+    known = False
+    unknown = []
     for number, raw in enumerate(text.splitlines(), 1):
         words = raw.partition("#")[0].split(maxsplit=1)
         if len(words) < 2 or not words[0].startswith(("qos", "max_op")):
             continue
         key, value = words[0], words[1].strip().strip("\"'")
         if key not in _KEYS:
-            hint = did_you_mean(key, _KEYS)
-            ignored = f"{name}:{number}: OpenSM has no key {key[:60]} and ignores it" + (f"; {hint}" if hint else ".")
-            remarks.append(Remark(code="unknown_key", text=ignored))
+            unknown.append((number, key))
             continue
+        known = True
         if value in ("", "(null)", "-1") or (value == "0" and key.endswith("max_vls")):
             continue
         first = values.setdefault(key, _Value(value, number, f"{name}:{number}: {key}"))
         if "".join(first.text.split()) != "".join(value.split()):
             what = f'"{value[:60]}" contradicts "{first.text[:60]}" of line {first.line}'
             problems.append(problem(f"{name}:{number}: {key}", what, "OpenSM takes the last; keep one"))
+    if not known:
+        where, key = f"{name}:{unknown[0][0]}", unknown[0][1]
+        problems.append(problem(where, f'"{key[:60]}" is no key of OpenSM, nor is any other', did_you_mean(key, _KEYS)))
+    for number, key in unknown[:5]:
+        hint = did_you_mean(key, _KEYS)
+        ignored = f"{name}:{number}: OpenSM has no key {key[:60]} and ignores it" + (f"; {hint}" if hint else ".")
+        remarks.append(_remark("unknown_key", ignored))
+    if len(unknown) > 5:
+        remarks.append(_remark("unknown_key", f"{name}: {len(unknown) - 5} more lines have unknown qos keys."))
     if "qos" in values and values["qos"].text.upper() in ("FALSE", "NO", "0"):
         remarks.append(Remark(code="qos_off", text="qos is FALSE: OpenSM does not write these tables to ports."))
     return values

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from itertools import islice
 
 from dualplan.errors import InputError, problem
-from dualplan.spec.qos import ClassTable, LaneTables, QosFile, Remark, TrafficClass, lanes_for, listed
+from dualplan.spec.qos import MAX_PROBLEMS, ClassTable, LaneTables, QosFile, Remark, TrafficClass, lanes_for, listed
 
 # ---------------------------------------------------------------- smpquery vlarb
 
@@ -56,7 +57,7 @@ def parse_smpquery(text: str, name: str) -> QosFile:
         if not tables.get(title) and not problems:
             problems.append(problem(name, f"has no {title} table", "give the whole output of smpquery vlarb"))
     if problems:
-        raise InputError("", problems=problems)
+        raise InputError("", problems=problems[:MAX_PROBLEMS])
 
     remarks = []
     beyond = sorted(
@@ -105,10 +106,12 @@ def _check_row(title: str, lanes: list[int], weights: list[int], place: str, pro
 
 # ---------------------------------------------------------------- mlnx_qos
 
+_MAX_CLASSES = 64  # a port has 8; what comes after that many cannot be output for one port
+
 # No pattern relies on line ends or indentation: both get lost where such output is pasted into pages.
 _CLASS_START = re.compile(r"(?<![a-z])tc\s*:\s*\d+\s*ratelimit\s*:", re.IGNORECASE)
 _CLASS = re.compile(
-    r"tc\s*:\s*(?P<number>\d{1,3})\s*ratelimit\s*:\s*(?P<rate>[^,]*?)\s*,\s*tsa\s*:\s*"
+    r"tc\s*:\s*(?P<number>\d{1,3})\s*ratelimit\s*:\s*(?P<rate>[^,\s][^,]{0,40}?)\s*,\s*tsa\s*:\s*"
     r"(?P<tsa>ets|strict|vendor|[a-z_-]{1,20}?(?=[\s,]|$))(?:\s*,\s*bw\s*:\s*(?P<bw>\d{1,5})\s*%)?",
     re.IGNORECASE,
 )
@@ -121,7 +124,7 @@ def parse_mlnx_qos(text: str, name: str) -> QosFile:
     problems: list[str] = []
     classes: list[TrafficClass] = []
     lines: dict[int, int] = {}
-    starts = [match.start() for match in _CLASS_START.finditer(text)]
+    starts = [match.start() for match in islice(_CLASS_START.finditer(text), _MAX_CLASSES)]
     for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
         line = text.count("\n", 0, start) + 1
         traffic = _traffic_class(text[start:end], f"{name}:{line}", problems)
@@ -142,7 +145,7 @@ def parse_mlnx_qos(text: str, name: str) -> QosFile:
                 what = f"priority {priority} is on tc {traffic.number} and on tc {first} (line {lines[first]})"
                 problems.append(problem(f"{name}:{lines[traffic.number]}", what))
     if problems:
-        raise InputError("", problems=problems)
+        raise InputError("", problems=problems[:MAX_PROBLEMS])
     classes.sort(key=lambda traffic: traffic.number)
     setting = ClassTable(classes=tuple(classes), dscp=_dscp(text))
     return QosFile(kind="mlnx_qos", setting=setting, remarks=tuple(_remarks(classes)))
