@@ -25,7 +25,7 @@ import numpy as np
 
 from dualplan.errors import InputError
 from dualplan.flow import kernels as k
-from dualplan.flow.maxmin import PLAIN_WORK, class_attributes, settled
+from dualplan.flow.maxmin import class_attributes, settled
 from dualplan.flow.problem import Flow, FlowProblem, FlowResult, Link, Route, check, flow_problems, out_of_range, report
 from dualplan.flow.store import Store
 
@@ -52,7 +52,7 @@ class FluidRun:
         self._links = {link.id: link for link in links}
         self._store = Store(links)
         self._kernels = (k.compiled() if compiled else None) or k.PLAIN
-        self._may_compile = compiled is None
+        self._plain_work = k.plain_work() if compiled is None else None
         self._reuse = reuse
         self._free: list[int] = []
         self._n_flows = 0
@@ -216,11 +216,13 @@ class FluidRun:
         with np.errstate(all="ignore"):
             while not self._kernels.advance(self._store.state, to, self._budget()):
                 self._kernels = k.compiled() or k.PLAIN
-                self._may_compile = False
+                self._plain_work = None
         settled(self._store.state)
 
     def _budget(self) -> int:
-        return max(PLAIN_WORK - int(self._store.state.counters[k.WORK]), 0) if self._may_compile else NO_BUDGET
+        if self._plain_work is None:
+            return NO_BUDGET
+        return max(self._plain_work - int(self._store.state.counters[k.WORK]), 0)
 
 
 def run_fluid(problem: FlowProblem, *, compiled: bool | None = None) -> FlowResult:
@@ -247,7 +249,9 @@ def run_fluid(problem: FlowProblem, *, compiled: bool | None = None) -> FlowResu
     )
 
 
-def _utilization(link: Link, carried: float, first: float, last: float) -> float:
+def _utilization(link: Link, carried: float, first: float, last: float) -> float | None:
+    if not link.shared:
+        return None
     steps = [(0.0, link.capacity), *link.capacity_changes, (math.inf, 0.0)]
     possible = sum(
         capacity * max(min(end, last) - max(begin, first), 0.0) for (begin, capacity), (end, _) in pairwise(steps)

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
+from pathlib import Path
 from types import FunctionType, SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -149,8 +151,9 @@ def heap_pop(key: Floats, node: Ints, n: int) -> None:
     sift_down(key, node, n - 1, 0)
 
 
-def merge_marks(flows: Floats, flow_index: Ints, a: int, b: int) -> int:
+def merge_marks(s: State, a: int, b: int) -> int:
     """Merge two heaps of finish marks (skew heaps, -1 is the empty one) and return the root."""
+    flows, flow_index = s.flows, s.flow_index
     root = parent = -1
     while a >= 0 and b >= 0:
         if flows[b, MARK] < flows[a, MARK]:
@@ -367,7 +370,7 @@ def steered(s: State, lane: int, old: float, new: float, turn: int) -> float:
     else:
         s.lanes[lane, GAIN] *= 0.6
     s.lanes[lane, STEP] = step
-    return max(old + s.lanes[lane, GAIN] * step, 0.5 * old)
+    return float(max(old + s.lanes[lane, GAIN] * step, 0.5 * old))
 
 
 def arbitrate(s: State, n_members: int, n_lanes: int, turn: int) -> float:
@@ -688,7 +691,7 @@ def start_flow(s: State, f: int) -> None:
         s.held_before[at + h - first] = s.hops[h, HELD]
     s.held_before[at + end - first] = s.classes[c, HELD_BY_CAP]
     s.flows[f, MARK] = s.classes[c, SERVED] + s.flows[f, SIZE]
-    class_index[c, ROOT] = merge_marks(s.flows, s.flow_index, class_index[c, ROOT], f)
+    class_index[c, ROOT] = merge_marks(s, class_index[c, ROOT], f)
     class_index[c, FLOWS] += 1
     load_more(s, c)
     foresee(s, c)
@@ -720,7 +723,7 @@ def complete(s: State, c: int) -> None:
         end_flow(s, root)
         s.classes[c, ENDED_BYTES] += s.flows[root, SIZE]
         ended += 1
-        root = merge_marks(s.flows, flow_index, flow_index[root, LEFT_CHILD], flow_index[root, RIGHT_CHILD])
+        root = merge_marks(s, flow_index[root, LEFT_CHILD], flow_index[root, RIGHT_CHILD])
     class_index[c, ROOT] = root
     class_index[c, FLOWS] -= ended
     for h in range(class_index[c, FIRST_HOP], class_index[c, CUT]):
@@ -803,6 +806,17 @@ _RATES = (gather, open_pull, fill, widen, link_level, steered, arbitrate, commit
 _EVENTS = (merge_marks, next_finish, wake, rest, load_more, end_flow, start_flow, held_longest, complete, find_cap)
 
 
+def plain_work() -> int:
+    """Rates to find in plain Python (some 10 us each) before going on compiled pays: few if machine code is kept.
+
+    Making machine code takes about ten seconds, loading it half a second.
+    """
+    here = Path(__file__)
+    pattern = f"{here.stem}.advance-*.py{sys.version_info.major}{sys.version_info.minor}.nbi"
+    made = max((file.stat().st_mtime for file in (here.parent / "__pycache__").glob(pattern)), default=0.0)
+    return 50_000 if made > here.stat().st_mtime else 1_000_000
+
+
 @functools.cache
 def compiled() -> SimpleNamespace | None:
     """The kernels through Numba, or None where Numba cannot be imported.
@@ -821,24 +835,25 @@ def compiled() -> SimpleNamespace | None:
 
 
 def _compile(numba: Any, cache: bool) -> SimpleNamespace:
+    floats, table, ints, indices = numba.float64[::1], numba.float64[:, ::1], numba.int64[::1], numba.int64[:, ::1]
+    tables = {"links", "lanes", "classes", "hops", "flows", "changes"}
+    vectors = {"held_before", "queue_time", "finish_time", "heap_key", "clock"}
+    fields = [
+        table if name in tables else floats if name in vectors else indices if name.endswith("_index") else ints
+        for name in State._fields
+    ]
+    kinds = {"int": numba.int64, "float": numba.float64, "Floats": floats, "Ints": ints}
+    kinds["State"] = numba.types.NamedTuple(fields, State)
     # Copies of the functions see the compiled callees instead of the plain ones. Passing State costs some hundred
     # words a call, so what runs for every class is put in place; wrappers for calls from Python are made for the
-    # entry points only.
+    # entry points only. No array is made or kept inside, so references need not be counted (half of the time
+    # otherwise).
     names = dict(globals())
     options = {"cache": cache, "no_cfunc_wrapper": True, "_nrt": False}
     for function in (*_INLINED, *_RATES, solve, *_EVENTS, change_capacity, advance):
         name = function.__name__
+        arguments = [kinds[kind] for argument, kind in function.__annotations__.items() if argument != "return"]
         inner = function not in (solve, advance)
-        njit = numba.njit(**options, no_cpython_wrapper=inner, forceinline=function in _INLINED)
+        njit = numba.njit([tuple(arguments)], no_cpython_wrapper=inner, forceinline=function in _INLINED, **options)
         names[name] = njit(FunctionType(function.__code__, names, name))
-    floats, table, ints, indices = numba.float64[::1], numba.float64[:, ::1], numba.int64[::1], numba.int64[:, ::1]
-    tables = {"links", "lanes", "classes", "hops", "flows", "changes"}
-    vectors = {"held_before", "queue_time", "finish_time", "heap_key", "clock"}
-    kinds = [
-        table if name in tables else floats if name in vectors else indices if name.endswith("_index") else ints
-        for name in State._fields
-    ]
-    state = numba.types.NamedTuple(kinds, State)
-    names["advance"].compile((state, numba.float64, numba.int64))
-    names["solve"].compile((state,))
     return SimpleNamespace(solve=names["solve"], advance=names["advance"])

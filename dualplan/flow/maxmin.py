@@ -38,10 +38,6 @@ from dualplan.flow import kernels as k
 from dualplan.flow.problem import FlowProblem, Rates, check, priorities
 from dualplan.flow.store import Attributes, Store
 
-PLAIN_WORK = 200_000
-"""Class rates found (about a second in plain Python) from which on loading compiled kernels pays."""
-
-
 def solve_rates(problem: FlowProblem) -> Rates:
     """Rates of all flows of ``problem`` active together; sizes, starts and capacity changes play no part.
 
@@ -77,7 +73,7 @@ def class_attributes(problem: FlowProblem) -> list[Attributes]:
 
 def kernels(work: float) -> SimpleNamespace:
     """Plain kernels for little work, compiled ones for much, plain ones again where there is no compiler."""
-    return (k.compiled() if work > PLAIN_WORK else None) or k.PLAIN
+    return (k.compiled() if work > k.plain_work() else None) or k.PLAIN
 
 
 def settled(state: k.State) -> None:

@@ -93,16 +93,16 @@ class FlowResult(msgspec.Struct, frozen=True, kw_only=True):
 
     ``bottlenecks``: the link that held the flow back for the longest time; None for the flow's own cap, for a flow
     without bytes and for one that never ends. ``makespan_s``: first start to last completion. ``link_bytes``: what
-    finished flows carried over each link; ``link_utilization``: these over capacity * makespan (a sum over flows on
-    cap-only links, so it may exceed 1 there). ``events``: instants at which something happened; ``flow_classes``:
-    sets of flows with one service clock.
+    finished flows carried over each link; ``link_utilization``: this over what the link could have carried in the
+    makespan, None for cap-only links. ``events``: instants at which something happened; ``flow_classes``: sets of flows
+    with one service clock.
     """
 
     finish_s: tuple[float, ...]
     bottlenecks: tuple[str | None, ...]
     makespan_s: float
     link_bytes: tuple[float, ...]
-    link_utilization: tuple[float, ...]
+    link_utilization: tuple[float | None, ...]
     events: int
     flow_classes: int
 

@@ -1,0 +1,286 @@
+"""Properties of max-min rates and of the fluid run on random problems, against their conditions and an exact oracle."""
+
+import math
+import random
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from dualplan.flow import kernels
+from dualplan.flow.fluid import FluidRun, run_fluid
+from dualplan.flow.maxmin import solve_rates
+from dualplan.flow.problem import Flow, FlowProblem, Link
+from tests.flow_reference import crossings, reference_finish, reference_rates
+
+SLACK = 1e-9
+CAPACITIES = st.one_of(st.integers(1, 100), st.sampled_from([0.1, 1 / 3, 1e-3, 5e10]))
+
+
+@st.composite
+def problems(draw, *, changes=True, priorities=True, tiny=1e-6):
+    names = [f"l{i}" for i in range(draw(st.integers(1, 6)))]
+    links = []
+    for name in names:
+        times = draw(st.lists(st.integers(0, 20), max_size=2, unique=True)) if changes else []
+        links.append(
+            Link(
+                id=name,
+                capacity=float(draw(CAPACITIES)),
+                shared=draw(st.integers(0, 4)) > 0,
+                capacity_changes=tuple((time / 4, float(draw(CAPACITIES))) for time in sorted(times)),
+            )
+        )
+    flows = []
+    for i in range(draw(st.integers(1, 12))):
+        route = draw(st.lists(st.sampled_from(names), min_size=1, max_size=4, unique=True))
+        flows.append(
+            Flow(
+                id=i,
+                route=tuple((name, float(draw(st.sampled_from([1, 1, 1, 2, 3])))) for name in route),
+                size=float(draw(st.one_of(st.integers(0, 50), st.sampled_from([tiny, 1e3])))),
+                start=draw(st.integers(0, 12)) / 4,
+                weight=float(draw(st.sampled_from([1, 1, 2, 0.3, 1000]))),
+                rate_cap=draw(st.one_of(st.just(math.inf), st.integers(1, 40).map(float))),
+                priority=draw(st.sampled_from([0, 0, 0, 1, 5])) if priorities else 0,
+            )
+        )
+    return FlowProblem(links=tuple(links), flows=tuple(flows))
+
+
+def load(problem, rates, link, chosen=lambda flow: True):
+    return sum(
+        float(crossings(flow).get(link, 0)) * rate
+        for flow, rate in zip(problem.flows, rates, strict=True)
+        if chosen(flow)
+    )
+
+
+@given(problems(changes=False))
+def test_rates_fulfil_the_conditions(problem):
+    found = solve_rates(problem)
+    links = {link.id: link for link in problem.links}
+    for link, total in zip(problem.links, found.link_loads, strict=True):
+        assert total == pytest.approx(load(problem, found.rates, link.id), rel=1e-12)
+        if link.shared:
+            assert total <= link.capacity * (1 + SLACK)
+    for flow, rate, binding in zip(problem.flows, found.rates, found.binding, strict=True):
+        assert 0 <= rate <= flow.rate_cap
+        if binding is None:
+            assert rate == flow.rate_cap
+            continue
+        link = links[binding]
+        if not link.shared:
+            assert rate * float(crossings(flow)[binding]) == pytest.approx(link.capacity, rel=SLACK)
+            continue
+        served = load(problem, found.rates, binding, lambda other, last=flow.priority: other.priority <= last)
+        assert served == pytest.approx(link.capacity, rel=SLACK)
+        for other, its_rate in zip(problem.flows, found.rates, strict=True):
+            if binding in crossings(other) and other.priority == flow.priority:
+                assert its_rate / other.weight <= rate / flow.weight * (1 + SLACK)
+
+
+@given(problems(changes=False))
+def test_rates_equal_exact_progressive_filling(problem):
+    capacity = {link.id: Fraction(link.capacity) for link in problem.links}
+    exact = reference_rates(problem, range(len(problem.flows)), capacity)
+    scale = max(link.capacity for link in problem.links)
+    # a share that is left by larger ones is as exact as their difference
+    assert solve_rates(problem).rates == pytest.approx(
+        [float(exact[i]) for i in range(len(exact))], rel=1e-9, abs=1e-14 * scale
+    )
+
+
+@given(problems())
+@settings(max_examples=200)
+def test_finish_times_equal_the_exact_run(problem):
+    assert run_fluid(problem, compiled=False).finish_s == pytest.approx(reference_finish(problem), rel=1e-9, abs=0)
+
+
+@given(problems(changes=False), st.sampled_from([3.0, 0.1, 1e6]))
+def test_scaling_capacities_and_caps_scales_rates(problem, factor):
+    scaled = replace(
+        problem,
+        links=tuple(replace(link, capacity=link.capacity * factor) for link in problem.links),
+        flows=tuple(replace(flow, rate_cap=flow.rate_cap * factor) for flow in problem.flows),
+    )
+    scale = factor * max(link.capacity for link in problem.links)
+    assert solve_rates(scaled).rates == pytest.approx(
+        [rate * factor for rate in solve_rates(problem).rates], rel=1e-9, abs=1e-14 * scale
+    )
+
+
+@given(problems(), st.randoms(use_true_random=False))
+def test_order_of_flows_and_links_is_irrelevant(problem, generator):
+    places = list(range(len(problem.flows)))
+    generator.shuffle(places)
+    links = list(problem.links)
+    generator.shuffle(links)
+    mixed = replace(problem, links=tuple(links), flows=tuple(problem.flows[place] for place in places))
+    straight, turned = run_fluid(problem, compiled=False), run_fluid(mixed, compiled=False)
+    assert turned.finish_s == pytest.approx([straight.finish_s[place] for place in places], rel=1e-9, abs=0)
+
+
+@given(problems(tiny=0.5))
+def test_bytes_are_conserved(problem):
+    """Rates integrated over time are sizes; loads integrated over time are what the result says of the links."""
+    run = FluidRun(problem.links, compiled=False)
+    run.add_problem(problem)
+    sent, blur = [0.0] * len(problem.flows), [0.0] * len(problem.flows)
+    carried = dict.fromkeys((link.id for link in problem.links), 0.0)
+    capacity = {link.id: [(0.0, link.capacity), *link.capacity_changes] for link in problem.links}
+    while (then := run.next_event_time()) < math.inf:
+        passed = then - run.now
+        rates = [run.rate(i) for i in range(len(sent))]
+        for link in problem.links:
+            total = run.link_loads()[link.id]
+            now_possible = [value for time, value in capacity[link.id] if time <= run.now][-1]
+            assert not link.shared or total <= now_possible * (1 + SLACK)
+            carried[link.id] += total * passed
+        sent = [before + rate * passed for before, rate in zip(sent, rates, strict=True)]
+        # a time is known to a few units in its last place, and so is what passes in them
+        blur = [before + rate * then * 1e-14 for before, rate in zip(blur, rates, strict=True)]
+        run.advance(then)
+        for i, flow in enumerate(problem.flows):
+            assert abs(flow.size - sent[i] - run.remaining(i)) <= 1e-12 * flow.size + blur[i]
+    assert all(abs(flow.size - sent[i]) <= 1e-12 * flow.size + blur[i] for i, flow in enumerate(problem.flows))
+    result = run_fluid(problem, compiled=False)
+    for link, total in zip(problem.links, result.link_bytes, strict=True):
+        crossing = [float(crossings(flow).get(link.id, 0)) for flow in problem.flows]
+        assert total == sum(flow.size * times for flow, times in zip(problem.flows, crossing, strict=True))
+        allowed = 1e-12 * total + sum(times * blur[i] for i, times in enumerate(crossing))
+        assert abs(carried[link.id] - total) <= allowed
+    assert all(used is None or used <= 1 + SLACK for used in result.link_utilization)
+
+
+@given(problems(priorities=False), st.booleans())
+def test_flows_added_as_they_start_give_the_same_run(problem, reuse):
+    run = FluidRun(problem.links, compiled=False, reuse=reuse)
+    place_of, finish = {}, {}
+
+    def note(ended):
+        for number, time in ended:
+            finish[place_of.pop(number)] = time
+
+    for place in sorted(range(len(problem.flows)), key=lambda place: problem.flows[place].start):
+        flow = problem.flows[place]
+        note(run.advance(flow.start))
+        number = run.add_flow(run.flow_class(flow.route, weight=flow.weight, rate_cap=flow.rate_cap), flow.size)
+        assert number not in place_of
+        place_of[number] = place
+    note(run.advance(math.inf))
+    expected = run_fluid(problem, compiled=False).finish_s
+    assert [finish[place] for place in range(len(expected))] == pytest.approx(expected, rel=1e-9, abs=0)
+
+
+@given(problems())
+@settings(max_examples=50)
+def test_compiled_kernels_give_the_same_bits(problem):
+    if kernels.compiled() is None:
+        pytest.skip("Numba is not installed")
+    assert run_fluid(problem, compiled=True) == run_fluid(problem, compiled=False)
+
+
+@st.composite
+def weighted(draw):
+    """Problems where every link arbitrates between classes with the same weights."""
+    problem = draw(problems(changes=False, priorities=False))
+    classes = draw(st.lists(st.sampled_from(["kv", "collective", "other"]), min_size=1, max_size=3, unique=True))
+    weights = {name: float(draw(st.sampled_from([1, 8, 192, 0.5]))) for name in classes}
+    return replace(
+        problem,
+        links=tuple(replace(link, shared=True, class_weights=weights) for link in problem.links),
+        flows=tuple(replace(flow, traffic_class=draw(st.sampled_from(classes))) for flow in problem.flows),
+    )
+
+
+@given(weighted())
+def test_class_weights_fulfil_the_conditions(problem):
+    found = solve_rates(problem)
+    links = {link.id: link for link in problem.links}
+    for link, total in zip(problem.links, found.link_loads, strict=True):
+        assert total <= link.capacity * (1 + SLACK)
+    for flow, rate, binding in zip(problem.flows, found.rates, found.binding, strict=True):
+        if binding is None:
+            assert rate == flow.rate_cap
+            continue
+        link = links[binding]
+        assert load(problem, found.rates, binding) == pytest.approx(link.capacity, rel=SLACK)
+        levels = {
+            name: load(problem, found.rates, binding, lambda other, name=name: other.traffic_class == name) / weight
+            for name, weight in link.class_weights.items()
+        }
+        assert levels[flow.traffic_class] >= max(levels.values()) * (1 - SLACK)
+        for other, its_rate in zip(problem.flows, found.rates, strict=True):
+            if binding in crossings(other) and other.traffic_class == flow.traffic_class:
+                assert its_rate / other.weight <= rate / flow.weight * (1 + SLACK)
+
+
+@given(weighted())
+@settings(max_examples=30)
+def test_class_weights_over_time_end_all_flows(problem):
+    result = run_fluid(problem, compiled=False)
+    assert max(result.finish_s) < math.inf
+    assert all(used <= 1 + SLACK for used in result.link_utilization)
+    for flow, finish in zip(problem.flows, result.finish_s, strict=True):
+        narrowest = min(
+            link.capacity / float(crossings(flow)[link.id]) for link in problem.links if link.id in crossings(flow)
+        )
+        assert finish >= (flow.start + flow.size / min(narrowest, flow.rate_cap)) * (1 - SLACK)
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 200), st.integers(1, 5), st.one_of(st.none(), st.integers(1, 60))),
+        min_size=1,
+        max_size=4,
+    ),
+    st.integers(1, 100),
+)
+def test_one_link_with_class_weights_is_generalised_processor_sharing(classes, capacity):
+    """``classes``: weight, flows, cap of each flow. Exact water filling between classes, then equal shares inside."""
+    weights = {f"c{i}": float(weight) for i, (weight, _, _) in enumerate(classes)}
+    flows = [
+        Flow(
+            id=f"{i}.{j}",
+            route=(("l", 1.0),),
+            size=1.0,
+            rate_cap=math.inf if cap is None else cap,
+            traffic_class=f"c{i}",
+        )
+        for i, (_, count, cap) in enumerate(classes)
+        for j in range(count)
+    ]
+    found = solve_rates(
+        FlowProblem(links=(Link(id="l", capacity=float(capacity), class_weights=weights),), flows=tuple(flows))
+    )
+    wants = {i: None if cap is None else Fraction(cap * count) for i, (_, count, cap) in enumerate(classes)}
+    got, left, waiting = {}, Fraction(capacity), set(wants)
+    while waiting:
+        level = left / sum(classes[i][0] for i in waiting)
+        sated = {i for i in waiting if wants[i] is not None and wants[i] <= level * classes[i][0]}
+        for i in sated or waiting:
+            got[i] = wants[i] if sated else level * classes[i][0]
+        left -= sum(got[i] for i in sated)
+        waiting = waiting - sated if sated else set()
+    expected = [float(got[i] / count) for i, (_, count, _) in enumerate(classes) for _ in range(count)]
+    assert found.rates == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_large_random_network_equals_full_solves():
+    """The rates that the run keeps by local repair are those of a solution from nothing, after many events."""
+    generator = random.Random(5)
+    links = tuple(Link(id=f"l{i}", capacity=generator.choice([1e9, 5e9, 1e10])) for i in range(40))
+    run = FluidRun(links, compiled=False)
+    routes = [tuple((link.id, 1.0) for link in generator.sample(links, generator.randint(1, 3))) for _ in range(80)]
+    running = {}
+    for _ in range(300):
+        flow = Flow(id=0, route=generator.choice(routes), size=generator.uniform(1e6, 1e9))
+        running[run.add_flow(run.flow_class(flow.route), flow.size)] = flow
+        for number, _ in run.advance(run.now + generator.expovariate(25.0)):
+            del running[number]
+    problem = FlowProblem(links=links, flows=tuple(replace(flow, id=i) for i, flow in running.items()))
+    assert len(problem.flows) > 30
+    assert [run.rate(number) for number in running] == pytest.approx(solve_rates(problem).rates, rel=1e-12)
