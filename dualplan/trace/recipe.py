@@ -1,0 +1,176 @@
+"""Trajectories from a recipe: a population described by how contexts grow, cut at any length.
+
+With k = max(context, lowest) / reference, a trajectory of growth score z and generation score y, and noise e of mean 1,
+
+    first append   prompt * exp(prompt_scatter * x), at most prompt_limit
+    append         append * exp(growth_scatter * z) * k^-append_decline * e
+    generated      generated * exp(growth_scatter * z + generated_scatter * y) * min(k, level)^generated_rise * e'
+
+until the trajectory ends: an ``early_share`` after 1 to ``early_turns`` turns, the others a Weibull distance after
+their prompt, all of them at the maximum length. A turn whose prompt would reach the end is not made; a generation that
+would pass it is cut there.
+
+Scores come from a Sobol sequence scrambled by the seed and stretched so that each score alone is perfectly stratified:
+500 trajectories then have the means of 5,000. The cut sets of one seed and count hold the same trajectories.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from dualplan.errors import InputError, did_you_mean
+from dualplan.spec.load import Positive, Share, decode, read_yaml
+from dualplan.trace.record import Bools, Floats, Ints
+
+RECIPES = Path(__file__).resolve().parents[1] / "data" / "trajectories.yaml"
+
+
+class Fitted(msgspec.Struct, frozen=True, kw_only=True):
+    """What is fitted to published means; lengths in tokens."""
+
+    prompt: Positive
+    append: Positive
+    append_decline: float
+    generated: Positive
+    generated_rise: float
+    generated_level: Positive
+    early_share: Share
+    early_turns: Positive
+    early_factor: Positive
+    end_scale: Positive
+
+
+class Assumed(msgspec.Struct, frozen=True, kw_only=True):
+    """What means alone do not tell; lengths in tokens, scatters as standard deviations of the logarithm."""
+
+    reference_context: Positive
+    lowest_context: Positive
+    prompt_limit: Positive
+    prompt_scatter: float
+    growth_scatter: float
+    generated_scatter: float
+    turn_scatter: float
+    scatter_limit: Positive
+    end_shape: Positive
+
+
+class Recipe(msgspec.Struct, frozen=True, kw_only=True):
+    """A population of trajectories."""
+
+    source: str
+    fitted: Fitted
+    assumed: Assumed
+
+
+class Grown(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """Turns of all trajectories, one trajectory after the other: ``counts`` [trajectories], lengths [turns, tokens]."""
+
+    counts: Ints
+    context: Ints
+    append: Ints
+    generated: Ints
+
+
+def load_recipe(name: str) -> Recipe:
+    """A recipe by name. Raises InputError for an unknown one."""
+    recipes = decode(read_yaml(RECIPES), dict[str, Recipe])
+    if name not in recipes:
+        raise InputError(
+            "recipe", f'"{name}" is not known', did_you_mean(name, recipes) or "known: " + ", ".join(recipes)
+        )
+    return recipes[name]
+
+
+def grow(recipe: Recipe, max_length: int, count: int, seed: int) -> Grown:
+    """``count`` trajectories of at most ``max_length`` tokens (at least 2); the same seed gives the same ones."""
+    fitted, assumed = recipe.fitted, recipe.assumed
+    random = np.random.default_rng([seed, count])
+    people = _population(recipe, count, random)
+    prompt = fitted.prompt * np.exp(assumed.prompt_scatter * people.prompt)
+    prompt_tokens: Ints = _whole(np.minimum(prompt, min(assumed.prompt_limit, max_length - 1)))
+    limit: Ints = np.minimum(prompt_tokens + people.distance, max_length)
+    growth = np.exp(assumed.growth_scatter * people.growth)
+    append_of = fitted.append * growth * np.where(people.early, fitted.early_factor, 1.0)
+    generated_of = fitted.generated * growth * np.exp(assumed.generated_scatter * people.generated)
+
+    context = np.zeros(count, np.int64)
+    active: Ints = np.arange(count)
+    turns: list[tuple[Ints, Ints, Ints, Ints]] = []
+    while len(active):
+        # drawn for all, so that the noise of a trajectory does not depend on where the others were cut
+        noise = _noise(random, assumed.turn_scatter, count)[:, active]
+        before = context[active]
+        k = np.maximum(before, assumed.lowest_context) / assumed.reference_context
+        level = fitted.generated_level / assumed.reference_context
+        append = _whole(append_of[active] * k**-fitted.append_decline * noise[0]) if turns else prompt_tokens
+        generated = _whole(generated_of[active] * np.minimum(k, level) ** fitted.generated_rise * noise[1])
+        made = before + append < limit[active]
+        active, before, append, generated = active[made], before[made], append[made], generated[made]
+        generated = np.minimum(generated, limit[active] - before - append)
+        turns.append((active, before, append, generated))
+        context[active] = before + append + generated
+        active = active[(context[active] < limit[active]) & (len(turns) < people.turns[active])]
+    return _in_order(turns, count)
+
+
+class _People(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """What tells trajectories apart [trajectories]: whether they end early; normal scores; the most turns; the tokens
+    from the prompt to the end.
+    """
+
+    early: Bools
+    prompt: Floats
+    growth: Floats
+    generated: Floats
+    turns: Ints
+    distance: Ints
+
+
+def _population(recipe: Recipe, count: int, random: np.random.Generator) -> _People:
+    from scipy.special import ndtri
+
+    fitted, assumed = recipe.fitted, recipe.assumed
+    early_count = min(count, int(fitted.early_share * count + random.random()))
+    uniform = np.concatenate([_stratified(n, 4, random) for n in (early_count, count - early_count)])
+    order = random.permutation(count)
+    early, share = (np.arange(count) < early_count)[order], uniform[order, 0]
+    scores = np.clip(ndtri(uniform[order, 1:]), -assumed.scatter_limit, assumed.scatter_limit)
+    weibull = fitted.end_scale * (-np.log1p(-share)) ** (1 / assumed.end_shape)
+    endless = np.iinfo(np.int64).max // 2
+    return _People(
+        early=early,
+        prompt=scores[:, 0],
+        growth=scores[:, 1],
+        generated=scores[:, 2],
+        turns=np.where(early, 1 + np.floor(share * fitted.early_turns), endless).astype(np.int64),
+        distance=np.where(early, endless, 1 + np.floor(weibull)).astype(np.int64),
+    )
+
+
+def _stratified(count: int, dimensions: int, random: np.random.Generator) -> Floats:
+    """``count`` points in the unit cube, evenly spread together and perfectly stratified in each coordinate alone."""
+    from scipy.stats import qmc
+
+    points = qmc.Sobol(dimensions, rng=random).random_base2(max(count - 1, 0).bit_length())[:count]
+    ranks = np.argsort(np.argsort(points, axis=0, kind="stable"), axis=0, kind="stable")
+    return np.asarray((ranks + random.random(points.shape)) / max(count, 1))
+
+
+def _noise(random: np.random.Generator, scatter: float, count: int) -> Floats:
+    """Lognormal factors of mean 1 [2, count], for append and generated."""
+    return np.exp(scatter * random.standard_normal((2, count)) - scatter**2 / 2)
+
+
+def _whole(tokens: Floats) -> Ints:
+    return np.maximum(np.rint(tokens), 1.0).astype(np.int64)
+
+
+def _in_order(turns: list[tuple[Ints, Ints, Ints, Ints]], count: int) -> Grown:
+    """Turns collected one turn number after the other, put in order of trajectories."""
+    who = np.concatenate([turn[0] for turn in turns])
+    order = np.argsort(who, kind="stable")
+    context, append, generated = (np.concatenate([turn[i] for turn in turns])[order] for i in (1, 2, 3))
+    return Grown(counts=np.bincount(who, minlength=count), context=context, append=append, generated=generated)
