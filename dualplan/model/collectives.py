@@ -71,26 +71,30 @@ def all_reduce_bytes(hidden: Any, nodes: Any) -> Any:
     return 2 * (nodes - 1) * 2 * hidden
 
 
-def prefill_collective_bytes_per_token(model: Model, parallel: Parallel, gpus_per_node: int) -> float:
-    """Bytes per prefilled token on the compute NICs, one direction: deduplicated all-to-all, all-reduces over nodes."""
+def prefill_collective_bytes_per_token(model: Model, parallel: Parallel, gpus_per_node: int) -> Fraction:
+    """Bytes per prefilled token on the compute NICs, one direction, exact: deduplicated all-to-all, all-reduces over
+    nodes.
+    """
     experts, nodes = model.experts, _nodes(parallel.ep, gpus_per_node)
     total = _tensor_parallel(model, parallel, gpus_per_node)
     if experts is not None and nodes > 1:
-        width = experts.latent or model.hidden_size
+        width = Fraction(experts.latent or model.hidden_size)
         copies = remote_nodes(experts, nodes)
-        total += model.moe_layers * float(copies) * (dispatch_bytes(width) + combine_bytes(width))
+        total += model.moe_layers * copies * (dispatch_bytes(width) + combine_bytes(width))
     return total
 
 
-def decode_collective_bytes_per_token(model: Model, parallel: Parallel, gpus_per_node: int) -> float:
-    """Bytes per decoded token on the compute NICs, one direction: a message per expert, all-reduces over nodes."""
+def decode_collective_bytes_per_token(model: Model, parallel: Parallel, gpus_per_node: int) -> Fraction:
+    """Bytes per decoded token on the compute NICs, one direction, exact: a message per expert, all-reduces over
+    nodes.
+    """
     experts, nodes = model.experts, _nodes(parallel.ep, gpus_per_node)
     total = _tensor_parallel(model, parallel, gpus_per_node)
     if experts is not None and nodes > 1:
-        width = experts.latent or model.hidden_size
+        width = Fraction(experts.latent or model.hidden_size)
         copies = remote_copies(experts.top_k, nodes)
         message = dispatch_bytes(width) + LOW_LATENCY_HEADER + combine_bytes(width)
-        total += model.moe_layers * float(copies) * message
+        total += model.moe_layers * copies * message
     return total
 
 
@@ -98,10 +102,10 @@ def _nodes(gpus: int, gpus_per_node: int) -> int:
     return -(-gpus // gpus_per_node)
 
 
-def _tensor_parallel(model: Model, parallel: Parallel, gpus_per_node: int) -> float:
+def _tensor_parallel(model: Model, parallel: Parallel, gpus_per_node: int) -> Fraction:
     """Two all-reduces a layer, after attention and after the feed-forward; with experts spread by ep only the first."""
     nodes = _nodes(parallel.tp, gpus_per_node)
     if nodes == 1:
-        return 0.0
+        return Fraction(0)
     spread = model.moe_layers if parallel.ep > 1 else 0
-    return float(all_reduce_bytes(model.hidden_size, nodes) * (2 * model.num_layers - spread))
+    return Fraction(all_reduce_bytes(model.hidden_size, nodes) * (2 * model.num_layers - spread))

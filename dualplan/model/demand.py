@@ -7,6 +7,9 @@ tail is computed again.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from typing import Any
+
 import msgspec
 
 from dualplan.model import collectives, compute, kv
@@ -19,9 +22,6 @@ from dualplan.spec.model import Model
 from dualplan.spec.parallel import Parallel
 from dualplan.spec.scenario import Scenario
 from dualplan.spec.workload import Turn, Workload, turn_mix
-
-LAYER_BLOCK_TOKENS = 64
-"""Tokens of a layer block, the unit of host-GPU copies (DualPath, section 5)."""
 
 
 class SideMemory(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +51,7 @@ class TurnDemand(msgspec.Struct, frozen=True, kw_only=True):
     amounts: Bytes
     layers: int
     sequence_bytes: float
-    kv_share: dict[str, float]
+    kv_per_gpu: dict[str, float]
     layer_block_bytes: float
     prefill_gpu_seconds: float
     prefill_latency: float
@@ -63,14 +63,15 @@ class TurnDemand(msgspec.Struct, frozen=True, kw_only=True):
 
 def side_memory(model: Model, parallel: Parallel, hardware: Hardware) -> SideMemory:
     """Weights and KV room of one GPU."""
+    weights, usable = weight_bytes_per_gpu(model, parallel), usable_hbm(hardware)
+    return SideMemory(usable_bytes_per_gpu=usable, weight_bytes_per_gpu=weights, kv_bytes_per_gpu=usable - weights)
+
+
+def usable_hbm(hardware: Hardware) -> float:
+    """HBM of one GPU for weights and KV [B]."""
     efficiency = hardware.efficiency
-    weights = weight_bytes_per_gpu(model, parallel)
-    left = kv_bytes_left(hardware.gpu.hbm_capacity, weights, share=efficiency.memory, reserve=efficiency.reserve)
-    return SideMemory(
-        usable_bytes_per_gpu=hardware.gpu.hbm_capacity * efficiency.memory - efficiency.reserve,
-        weight_bytes_per_gpu=weights,
-        kv_bytes_per_gpu=left,
-    )
+    left: float = kv_bytes_left(hardware.gpu.hbm_capacity, 0, share=efficiency.memory, reserve=efficiency.reserve)
+    return left
 
 
 def peak_flops(gpu: Gpu, weight_dtype: str) -> float:
@@ -80,17 +81,86 @@ def peak_flops(gpu: Gpu, weight_dtype: str) -> float:
     return next(peak for peak in peaks if peak is not None)
 
 
-def hit_tokens(workload: Workload, turn: Turn) -> float:
+def turn_hit_tokens(workload: Workload, turn: Turn) -> float:
     """Tokens of the cached context that whole blocks cover.
 
-    A context that is given as one number is taken literally. Where it stands for many contexts, half a block is lost
-    on average:
-    ``(block - 1) / 2`` for remainders that are equally likely.
+    A context that is given as one number is taken literally. Where it stands for many contexts, half a block is lost on
+    average: ``(block - 1) / 2`` for remainders that are equally likely.
     """
     block = workload.block
     if isinstance(workload.context, float | int) and workload.per_turn is None and not workload.mix:
-        return float(turn.context // block * block)
+        return float(kv.hit_tokens(turn.context, block))
     return max(turn.context - (block - 1) / 2, 0.0)
+
+
+class MeanTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """The turns of a workload and the means of what they hold [tokens]; ``number`` makes the kind of number."""
+
+    mix: tuple[Turn, ...]
+    hits: tuple[float, ...]
+    number: Callable[[Any], Any]
+
+    def mean(self, values: Iterable[Any]) -> Any:
+        """Mean over turns, by weight."""
+        return sum(self.number(turn.weight) * value for turn, value in zip(self.mix, values, strict=True))
+
+    @property
+    def computed(self) -> list[Any]:
+        """Tokens that prefill computes in each turn: the append and the tail below a whole block."""
+        return [
+            self.number(turn.context) - self.number(hit) + self.number(turn.append)
+            for turn, hit in zip(self.mix, self.hits, strict=True)
+        ]
+
+
+def mean_turn(workload: Workload, number: Callable[[Any], Any] = float) -> MeanTurn:
+    """The turns of a workload with their hits."""
+    mix = turn_mix(workload)
+    return MeanTurn(mix=mix, hits=tuple(turn_hit_tokens(workload, turn) for turn in mix), number=number)
+
+
+def turn_bytes(
+    scenario: Scenario,
+    mode: Mode,
+    prefill_parallel: Parallel,
+    decode_parallel: Parallel,
+    *,
+    derive_collectives: bool,
+    number: Callable[[Any], Any] = float,
+) -> Bytes:
+    """Bytes of a mean turn. ``number`` makes the kind of number: floats, or Fractions for exact ranges."""
+    model, settings = scenario.model, scenario.settings
+    form = kv.check_format(settings.kv_format or model.kv_format, model, "kv_format")
+    turns = mean_turn(scenario.workload, number)
+    per_token = number(kv.kv_total_bytes_per_token(model, form))
+    state = number(kv.state_bytes_per_sequence(model, form))
+    hit = turns.mean(per_token * number(tokens) + (state if tokens else 0) for tokens in turns.hits)
+    computed = turns.mean(turns.computed)
+    generated = turns.mean(number(turn.generated) for turn in turns.mix)
+    prefill_collective = decode_collective = number(0)
+    if derive_collectives:
+        prefill_collective = computed * number(
+            collectives.prefill_collective_bytes_per_token(model, prefill_parallel, scale_up_gpus(scenario.hardware))
+        )
+        decode_collective = generated * number(
+            collectives.decode_collective_bytes_per_token(
+                model, decode_parallel, scale_up_gpus(scenario.decode_hardware)
+            )
+        )
+    pooled = number(settings.pool_share if mode == "dram-pool" else 0.0)
+    loaded = hit * (1 - number(settings.residency))
+    return Bytes(
+        hit=hit,
+        read=loaded * (1 - pooled),
+        pooled=loaded * pooled,
+        loaded=loaded,
+        # what does not grow with the context is made anew by prefill, and again by decode until the turn ends
+        miss=per_token * computed + (state if computed else 0),
+        append=per_token * turns.mean(number(turn.append) for turn in turns.mix),
+        generated=per_token * generated + (state if generated else 0),
+        prefill_collective=prefill_collective,
+        decode_collective=decode_collective,
+    )
 
 
 def turn_demand(
@@ -102,77 +172,50 @@ def turn_demand(
     *,
     derive_collectives: bool,
 ) -> TurnDemand:
-    """Everything a mean turn asks for. ``derive_collectives``: whether collectives are bytes of the turn (else a
-    given load).
+    """Everything a mean turn asks for. ``derive_collectives``: whether collectives are bytes of the turn, else a given
+    load, which then adds no time to decode steps.
     """
-    model, workload, settings = scenario.model, scenario.workload, scenario.settings
-    prefill, decode = scenario.hardware, scenario.decode_hardware
-    form = kv.check_format(settings.kv_format or model.kv_format, model, "kv_format")
-    mix = turn_mix(workload)
-    hits = [hit_tokens(workload, turn) for turn in mix]
-    computed = [turn.context - hit + turn.append for turn, hit in zip(mix, hits, strict=True)]
-
-    def mean(values: list[float]) -> float:
-        return sum(turn.weight * value for turn, value in zip(mix, values, strict=True))
-
-    per_token = kv.kv_total_bytes_per_token(model, form)
-    state = kv.state_bytes_per_sequence(model, form)
-    hit = mean([per_token * tokens + (state if tokens else 0) for tokens in hits])
-    generated = mean([turn.generated for turn in mix])
-    computed_tokens = mean(computed)
-    sent = received = 0.0
-    if derive_collectives:
-        sent = computed_tokens * collectives.prefill_collective_bytes_per_token(
-            model, prefill_parallel, scale_up_gpus(prefill)
-        )
-        received = generated * collectives.decode_collective_bytes_per_token(
-            model, decode_parallel, scale_up_gpus(decode)
-        )
-    kv_share = {
-        "prefill": kv_share_per_gpu(model, prefill_parallel, form),
-        "decode": kv_share_per_gpu(model, decode_parallel, form),
-    }
-    pooled = settings.pool_share if mode == "dram-pool" else 0.0
-    loaded = hit * (1 - settings.residency)
-    amounts = Bytes(
-        hit=hit,
-        read=loaded * (1 - pooled),
-        pooled=loaded * pooled,
-        loaded=loaded,
-        miss=per_token * computed_tokens,
-        append=per_token * mean([turn.append for turn in mix]),
-        # what does not grow with the context is written anew as it is at the end of the turn
-        generated=per_token * generated + (state if generated else 0),
-        prefill_collective=sent,
-        decode_collective=received,
-    )
+    model, prefill = scenario.model, scenario.hardware
+    amounts = turn_bytes(scenario, mode, prefill_parallel, decode_parallel, derive_collectives=derive_collectives)
+    form = kv.check_format(scenario.settings.kv_format or model.kv_format, model, "kv_format")
+    turns = mean_turn(scenario.workload)
+    mix, computed = turns.mix, turns.computed
     peak = peak_flops(prefill.gpu, model.weight_dtype)
     seconds = prefill_gpu_seconds(
-        compute.gemm_flops(model, computed_tokens),
+        compute.gemm_flops(model, turns.mean(computed)),
         # a new token sees the hits and on average half of the new tokens
-        mean([compute.attention_flops(model, new, old + new / 2) for new, old in zip(computed, hits, strict=True)]),
+        turns.mean(
+            compute.attention_flops(model, new, old + new / 2) for new, old in zip(computed, turns.hits, strict=True)
+        ),
         peak * prefill.efficiency.prefill,
         peak * prefill.efficiency.attention,
     )
+    kv_per_gpu = {
+        "prefill": kv_share_per_gpu(model, prefill_parallel, form),
+        "decode": kv_share_per_gpu(model, decode_parallel, form),
+    }
+    generated = turns.mean(turn.generated for turn in mix)
     during = [turn.context + turn.append + turn.generated / 2 for turn in mix]
     base, slope = _decode_step(
         scenario,
-        decode_parallel,
         decode_memory,
-        kv_share["decode"] * mean([kv.kv_read_bytes(model, form, c) for c in during]),
-        mean([compute.gemm_flops(model, 1) + compute.attention_flops(model, 1, c) for c in during]),
+        kv_per_gpu["decode"] * turns.mean(kv.kv_read_bytes(model, form, tokens) for tokens in during),
+        turns.mean(compute.decode_step_flops(model, tokens).total for tokens in during) / decode_parallel.tp,
+        amounts.decode_collective / generated if generated else 0.0,
     )
+    per_token = kv.kv_total_bytes_per_token(model, form)
+    fixed = kv.state_bytes_per_sequence(model, form) + kv.window_tail_bytes_per_sequence(model, form)
     return TurnDemand(
-        context=mean([turn.context for turn in mix]),
-        hit_tokens=mean(hits),
-        computed_tokens=computed_tokens,
+        context=turns.mean(turn.context for turn in mix),
+        hit_tokens=turns.mean(turns.hits),
+        computed_tokens=turns.mean(computed),
         generated=generated,
-        prompt_tokens=mean([turn.context + turn.append for turn in mix]),
+        prompt_tokens=turns.mean(turn.context + turn.append for turn in mix),
         amounts=amounts,
         layers=model.num_layers,
-        sequence_bytes=mean([per_token * (turn.context + turn.append + turn.generated) + state for turn in mix]),
-        kv_share=kv_share,
-        layer_block_bytes=per_token * LAYER_BLOCK_TOKENS / model.num_layers,
+        sequence_bytes=per_token * turns.mean(turn.context + turn.append + turn.generated for turn in mix) + fixed,
+        kv_per_gpu=kv_per_gpu,
+        layer_block_bytes=per_token * kv.BLOCK_TOKENS / model.num_layers,
         prefill_gpu_seconds=seconds,
         prefill_latency=seconds / prefill_parallel.tp,
         decode_base=base,
@@ -194,15 +237,13 @@ def _compute_origin(hardware: Hardware) -> str:
 
 
 def _decode_step(
-    scenario: Scenario, parallel: Parallel, memory: SideMemory, kv_bytes: float, flops: float
+    scenario: Scenario, memory: SideMemory, kv_bytes: float, flops: float, collective_bytes: float
 ) -> tuple[float, float]:
-    """Base and slope of a decode step of an engine [s]; ``kv_bytes``: what one GPU of it reads for a sequence."""
+    """Base and slope of a decode step of an engine [s], from what one more sequence asks of each of its GPUs."""
     hardware, model = scenario.decode_hardware, scenario.model
     efficiency = hardware.efficiency
     hbm = hardware.gpu.hbm_bandwidth * efficiency.hbm
     rate = peak_flops(hardware.gpu, model.weight_dtype) * (efficiency.decode or efficiency.prefill)
-    per_token = collectives.decode_collective_bytes_per_token(model, parallel, scale_up_gpus(hardware))
     nic = hardware.cnic.count * hardware.cnic.rate * hardware.cnic.efficiency / hardware.gpu.count
     base = decode_base(memory.weight_bytes_per_gpu, hbm, model.num_layers, efficiency.decode_layer_time)
-    slope = decode_slope(kv_bytes, hbm, flops / parallel.tp, rate, per_token, nic)
-    return base, slope
+    return base, decode_slope(kv_bytes, hbm, flops, rate, collective_bytes, nic)

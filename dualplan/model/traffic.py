@@ -251,10 +251,7 @@ def _by_engine(rows: tuple[Step, ...]) -> tuple[Step, ...]:
 
 
 def is_copy(step: Step) -> bool:
-    """Whether a movement is the submission of a copy between host and GPU memory of one node.
-
-    Through the NIC that is the half that fetches; a fetch that goes on to the wire is a transfer, not a copy.
-    """
+    """Whether a movement is a direct copy between host and GPU memory of one node, by the copy engine."""
     return {_place(step.source)[1], _place(step.target)[1]} == {"host", "gpu"}
 
 

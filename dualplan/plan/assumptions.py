@@ -16,14 +16,30 @@ NAMED = ("hardware", "decode_hardware", "model", "workload")
 
 def assumptions(answer: Evaluation) -> tuple[str, ...]:
     """Assumptions that matter to this answer, a phrase each; where it departs from DualPath, the paper is named."""
-    settings = answer.scenario.settings
-    found = [_balance(answer), _collective_text(answer), f"compute times: {answer.demand.compute_origin}"]
+    settings, demand = answer.scenario.settings, answer.demand
+    found = [
+        "steady means without queueing or skew between GPUs: rates are upper, latencies and buffers lower bounds",
+        f"compute times: {demand.compute_origin}",
+        f"KV format {demand.kv_format}; prefill {answer.prefill_parallel}, decode {answer.decode_parallel}",
+        _balance(answer),
+        _collective_text(answer),
+    ]
     if settings.mode not in SINGLE_SIDED:
         found.append(
             "decode-read turns return their miss KV to the decode node, which figure 4b of the paper leaves out"
         )
     if settings.mode != "oracle":
         found.append(f"the {settings.persist} side persists the miss KV (the paper does not say which)")
+    if settings.mode == "dram-pool":
+        found.append(f"a pool on the prefill nodes serves {settings.pool_share:.0%} of the hits".replace("%", " %"))
+    if settings.residency:
+        found.append(f"{settings.residency:.0%} of each prefix still is on the decode node".replace("%", " %"))
+    if settings.copy == "engine" or settings.staging == "gds":
+        found.append("copy engine and GPUDirect Storage pass no lanes; how they disturb collectives is not modelled")
+    if settings.slo.tpot is None:
+        found.append("no TPOT is asked for, so decode speed is that of ever larger batches")
+    elif any(reason.startswith("TPOT") for reason in answer.reasons):
+        found.append("the rate ignores the TPOT that cannot be met")
     for side, hardware in (("prefill", answer.scenario.hardware), ("decode", answer.scenario.decode_hardware)):
         if side == "prefill" or answer.scenario.decode_hardware != answer.scenario.hardware:
             found += _machine(answer, hardware)
@@ -105,11 +121,24 @@ def sources(scenario: Scenario) -> list[dict[str, str]]:
 
 
 def inputs_sha256(answer: Evaluation) -> str:
-    """Hash of every input that the answer depends on; names of files and places do not enter."""
+    """Hash of every input that the answer depends on; sources, notes, names of files and places do not enter."""
     import hashlib
 
     import msgspec
 
-    scenario = msgspec.structs.replace(answer.scenario, origins={})
-    inputs: list[Any] = [scenario, answer.prefill_nodes, answer.decode_nodes]
+    scenario = answer.scenario
+    inputs: list[Any] = [
+        scenario.settings,
+        *(msgspec.structs.replace(hardware, sources={}, notes=()) for _, hardware in scenario.sides),
+        msgspec.structs.replace(scenario.model, sources=(), rules=()),
+        msgspec.structs.replace(scenario.workload, sources=(), notes=(), published=()),
+        answer.prefill_parallel,
+        answer.decode_parallel,
+        [
+            msgspec.structs.replace(v, hardware=msgspec.structs.replace(v.hardware, sources={}))
+            for v in scenario.variants
+        ],
+        answer.prefill_nodes,
+        answer.decode_nodes,
+    ]
     return hashlib.sha256(msgspec.json.encode(inputs, order="sorted")).hexdigest()

@@ -12,8 +12,9 @@ import msgspec
 
 from dualplan.errors import InputError
 from dualplan.model.closed_form import Range, pair_traffic_decode_read, pair_traffic_prefill_read
-from dualplan.model.demand import SideMemory, TurnDemand
+from dualplan.model.demand import SideMemory, TurnDemand, side_memory
 from dualplan.model.latency import batch_at_turn_rate, time_per_output_token
+from dualplan.model.memory import kv_share_per_gpu
 from dualplan.model.throughput import Rate
 from dualplan.plan.problem import (
     SINGLE_SIDED,
@@ -31,7 +32,7 @@ from dualplan.plan.problem import (
 from dualplan.plan.ranges import Ranges, ranges
 from dualplan.plan.resources import TITLES, cnic_bandwidth, few, storage_bandwidth
 from dualplan.spec.parallel import Parallel
-from dualplan.spec.scenario import Scenario
+from dualplan.spec.scenario import Scenario, SideName
 from dualplan.spec.workload import mean_turns
 
 if TYPE_CHECKING:
@@ -146,8 +147,8 @@ def evaluate(
             basic_turns = turns if problem.mode == "basic" else solve_pairs(setup, "basic", 0.0).turns_per_s
     check = _check_demand(setup, turns)
     found = ranges(setup, problem)
-    ttft = _ttft(setup, problem)
-    reasons = (*missing.values(), *_reasons(setup, problem, found.all_traffic, check, ttft))
+    ttft = _ttft(setup, problem, rate.decode_share)
+    reasons = (*missing.values(), *_reasons(setup, problem, found, check, ttft))
     return Evaluation(
         scenario=scenario,
         prefill_nodes=setup.prefill_nodes,
@@ -200,7 +201,7 @@ def _loads(setup: Setup, problem: Problem, rate: Rate) -> tuple[Load, ...]:
     for resource in problem.resources:
         load = turns * (resource.prefill + share * (resource.decode - resource.prefill))
         if resource.name == "decode_hbm":
-            load = _decode_sequences(setup, problem.demand, turns) * problem.demand.sequence_bytes
+            load = _decode_sequences(setup, problem.demand, turns, share) * problem.demand.sequence_bytes
         loads.append(
             Load(
                 name=resource.name,
@@ -244,11 +245,12 @@ def _pair_bottleneck(rates: PairRates, closed_form: float) -> Bottleneck:
     )
 
 
-def _decode_sequences(setup: Setup, demand: TurnDemand, turns_per_s: float) -> float:
+def _decode_sequences(setup: Setup, demand: TurnDemand, turns_per_s: float, share: float) -> float:
     """Sequences that hold decode HBM at a turn rate."""
     engines = decode_engines(setup)
     decoding = batch_at_turn_rate(demand.decode_base, demand.decode_slope, turns_per_s / engines, demand.generated)
-    return float(engines * decoding + turns_per_s * held_before(setup, demand))
+    before = held_before(setup, demand)
+    return float(engines * decoding + turns_per_s * ((1 - share) * before[0] + share * before[1]))
 
 
 def _tpot(setup: Setup, demand: TurnDemand, turns_per_s: float) -> float:
@@ -259,11 +261,24 @@ def _tpot(setup: Setup, demand: TurnDemand, turns_per_s: float) -> float:
     return float(time_per_output_token(demand.decode_base, demand.decode_slope, max(batch, 1.0)))
 
 
-def _ttft(setup: Setup, problem: Problem) -> float:
-    """Time to first token of a turn that meets no other [s]: its read by the faster side, then its prefill."""
-    size = problem.amounts.read
-    hardware = [setup.scenario.hardware] + ([] if problem.mode in SINGLE_SIDED else [setup.scenario.decode_hardware])
-    reading = 0.0 if problem.mode == "oracle" else min(read_seconds(h, size) for h in hardware)
+def _ttft(setup: Setup, problem: Problem, share: float) -> float:
+    """Time to first token of a turn that meets no other [s]: its read, then its prefill.
+
+    A turn is read by the faster side, under split-read by both at once.
+    """
+    size, scenario = problem.amounts.read, setup.scenario
+    if problem.mode == "oracle":
+        reading = 0.0
+    elif problem.mode == "split-read":
+        parts = (
+            read_seconds(scenario.hardware, (1 - share) * size),
+            read_seconds(scenario.decode_hardware, share * size),
+        )
+        reading = max(parts)
+    elif problem.mode in SINGLE_SIDED:
+        reading = read_seconds(scenario.hardware, size)
+    else:
+        reading = min(read_seconds(hardware, size) for _, hardware in scenario.sides)
     return reading + problem.demand.prefill_latency
 
 
@@ -321,44 +336,65 @@ def _check_demand(setup: Setup, turns_per_s: float) -> DemandCheck | None:
 
 def misfits(setup: Setup, problem: Problem) -> dict[str, str]:
     """Sides whose HBM cannot hold the weights and one context, each with a sentence."""
-    found = {}
-    for side, memory in (
-        ("prefill", setup.prefill_memory),
-        ("decode", setup.decode_memory),
-    ):
-        context = problem.demand.sequence_bytes * problem.demand.kv_share[side]
+    found: dict[str, str] = {}
+    sides: tuple[tuple[SideName, SideMemory, Parallel], ...] = (
+        ("prefill", setup.prefill_memory, setup.prefill_parallel),
+        ("decode", setup.decode_memory, setup.decode_parallel),
+    )
+    for side, memory, parallel in sides:
+        context = problem.demand.sequence_bytes * problem.demand.kv_per_gpu[side]
         if memory.kv_bytes_per_gpu <= 0:
-            found[side] = (
+            what = (
                 f"Weights do not fit on the {side} side: {memory.weight_bytes_per_gpu / 1e9:.1f} GB a GPU, "
-                f"{memory.usable_bytes_per_gpu / 1e9:.1f} GB are usable."
+                f"{memory.usable_bytes_per_gpu / 1e9:.1f} GB are usable"
             )
         elif memory.kv_bytes_per_gpu < context:
-            found[side] = (
+            what = (
                 f"One context does not fit on the {side} side: {context / 1e9:.2f} GB a GPU, "
-                f"{memory.kv_bytes_per_gpu / 1e9:.2f} GB are left beside the weights."
+                f"{memory.kv_bytes_per_gpu / 1e9:.2f} GB are left beside the weights"
             )
+        else:
+            continue
+        found[side] = f"{what} ({parallel}{_roomier(setup, problem, side)})."
     return found
 
 
-def _reasons(setup: Setup, problem: Problem, full: Range, check: DemandCheck | None, ttft: float) -> tuple[str, ...]:
+def _roomier(setup: Setup, problem: Problem, side: SideName) -> str:
+    """The least tensor parallelism inside a node that leaves room for weights and one context, as a hint."""
+    model, hardware = setup.scenario.model, dict(setup.scenario.sides)[side]
+    for tp in range(2, hardware.gpu.count + 1):
+        if hardware.gpu.count % tp or model.experts is not None:
+            continue
+        parallel = Parallel(tp=tp, dp=1)
+        context = problem.demand.sequence_bytes * kv_share_per_gpu(model, parallel, problem.demand.kv_format)
+        if side_memory(model, parallel, hardware).kv_bytes_per_gpu >= context:
+            return f"; --{side}-parallel tp={tp} would fit"
+    return ""
+
+
+def _outside(setup: Setup, where: str, bound: Fraction, constraint: str, effective: Range) -> str:
+    """A sentence about a ratio beyond one end of the range."""
+    ratio = f"{setup.prefill_nodes}:{setup.decode_nodes}"
+    text = f"P/D {ratio} is {where} {float(bound):.3g}: with storage NICs at line rate {TITLES[constraint]} binds first"
+    if effective.contains(Fraction(setup.prefill_nodes, setup.decode_nodes)):
+        text += "; at the rates that storage NICs reach it would not"
+    return text + "."
+
+
+def _reasons(setup: Setup, problem: Problem, found: Ranges, check: DemandCheck | None, ttft: float) -> tuple[str, ...]:
     """Why a deployment that fits is not feasible, a sentence each; empty when it is."""
     reasons = []
     slo = setup.scenario.settings.slo
+    full, effective = found.all_traffic, found.effective
     ratio = Fraction(setup.prefill_nodes, setup.decode_nodes)
     if full.empty_because:
         names = few([TITLES[name] for name in full.empty_because], " and ")
         verb = "bind" if len(full.empty_because) > 1 else "binds"
-        reasons.append(f"No P/D ratio lets the storage NICs run at full rate: {names} {verb} before.")
+        reasons.append(f"No P/D lets the storage NICs run at line rate: {names} {verb} before.")
     elif full.lower is not None and ratio < full.lower:
-        reasons.append(
-            f"P/D {setup.prefill_nodes}:{setup.decode_nodes} is below {float(full.lower):.3g}: "
-            f"{TITLES[full.lower_constraints[0]]} binds before the storage NICs."
-        )
+        reasons.append(_outside(setup, "below", full.lower, full.lower_constraints[0], effective))
     elif full.upper is not None and ratio > full.upper:
-        reasons.append(
-            f"P/D {setup.prefill_nodes}:{setup.decode_nodes} is above {float(full.upper):.3g}: "
-            f"{TITLES[full.upper_constraints[0]]} binds before the storage NICs."
-        )
+        reasons.append(_outside(setup, "above", full.upper, full.upper_constraints[0], effective))
     if check is not None and check.utilization > 1:
         times = f"{check.utilization:.3g} times what the deployment carries"
         reasons.append(f"The demand of {check.turns_per_s:.4g} turns/s is {times}.")

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from dualplan.errors import InputError
-from dualplan.model.demand import SideMemory, TurnDemand, side_memory, turn_demand
+from dualplan.model.demand import SideMemory, TurnDemand, side_memory, turn_demand, usable_hbm
 from dualplan.model.latency import (
     batch_at_tpot,
     decoding_batch,
@@ -81,9 +81,8 @@ def prepare(scenario: Scenario, prefill_nodes: int | None = None, decode_nodes: 
         ("decode", scenario.decode_hardware, scenario.decode_parallel),
     ):
         gpus = counts[side] * hardware.gpu.count  # type: ignore[operator]
-        usable = hardware.gpu.hbm_capacity * hardware.efficiency.memory - hardware.efficiency.reserve
         if given is None:
-            parallel = default_parallel(scenario.model, gpus, hardware.gpu.count, usable, side)
+            parallel = default_parallel(scenario.model, gpus, hardware.gpu.count, usable_hbm(hardware), side)
         else:
             parallel = hosted(given, scenario.model, gpus, hardware.gpu.count, where=f"{side}.parallel")
         sides[side] = (parallel, side_memory(scenario.model, parallel, hardware))
@@ -151,13 +150,11 @@ def build(setup: Setup, mode: Mode) -> Problem:
     balance = balance_factor(scenario, mode)
     read_rates = (reachable_read_rate(prefill, amounts.read), reachable_read_rate(decode, amounts.read))
     resources: list[Resource] = []
-    for side, hardware, read_rate, load in (
-        ("prefill", prefill, read_rates[0], given.prefill if given else 0),
-        ("decode", decode, read_rates[1], given.decode if given else 0),
-    ):
+    loads = (given.prefill, given.decode) if given else (0.0, 0.0)
+    for (side, hardware), read_rate, load in zip(scenario.sides, read_rates, loads, strict=True):
         links = NodeLinks(
             hardware=hardware,
-            side=side,  # type: ignore[arg-type]
+            side=side,
             nodes=setup.nodes(side),
             kv_share=kv_share(hardware, load),
             read_rate=read_rate,
@@ -165,26 +162,11 @@ def build(setup: Setup, mode: Mode) -> Problem:
         )
         resources += link_resources(links, by_path)
         if hardware.copy is not None:
-            cost, how = (
-                (hardware.copy.engine, "copy engine")
-                if settings.copy == "engine"
-                else (hardware.copy.cnic, "RDMA writes")
-            )
+            by_engine = settings.copy == "engine"
+            cost, how = (hardware.copy.engine, "copy engine") if by_engine else (hardware.copy.cnic, "RDMA writes")
             submission = copy_resource(links, table, amounts, demand.layer_block_bytes, cost, hardware.copy.queues, how)
             resources += [submission] if submission else []
-    if prefill.storage is not None and prefill.storage.read_bandwidth is not None and amounts.read:
-        limit = prefill.storage.read_bandwidth
-        resources.append(
-            Resource(
-                name="storage_backend",
-                side=None,
-                unit="B/s",
-                nominal=limit,
-                capacity=limit,
-                prefill=amounts.read,
-                decode=amounts.read,
-            )
-        )
+    resources += _store(scenario, by_path)
     resources += _prefill_resources(setup, demand, mode)
     serving, unreachable = _decode_resources(setup, demand)
     resources += serving + _buffers(setup, demand, mode)
@@ -200,6 +182,34 @@ def build(setup: Setup, mode: Mode) -> Problem:
     )
 
 
+def _store(scenario: Scenario, by_path: dict[str, tuple[Any, Any]]) -> list[Resource]:
+    """The store behind the storage NICs: both sides use one, so the tighter of two figures counts."""
+    stores = [hardware.storage for _, hardware in scenario.sides if hardware.storage is not None]
+    result = []
+    for key, direction, detail in (
+        ("read_bandwidth", "ingress", "reads"),
+        ("write_bandwidth", "egress", "writes"),
+    ):
+        limits = [limit for store in stores if (limit := getattr(store, key)) is not None]
+        loads = [by_path.get(f"{side}_snic_{direction}", (0, 0)) for side, _ in scenario.sides]
+        prefill, decode = (sum(load[path] for load in loads) for path in (0, 1))
+        if limits and (prefill or decode):
+            limit = min(limits)
+            result.append(
+                Resource(
+                    name="storage_backend",
+                    side=None,
+                    unit="B/s",
+                    nominal=limit,
+                    capacity=limit,
+                    prefill=prefill,
+                    decode=decode,
+                    detail=detail,
+                )
+            )
+    return result
+
+
 def reachable_read_rate(hardware: Hardware, size: float) -> float:
     """Rate of one storage NIC serving reads of that size one after the other [B/s]; of no size, its reachable rate."""
     rate = hardware.snic.rate * hardware.snic.efficiency
@@ -210,29 +220,34 @@ def _serves(name: str, side: Path, capacity: Any) -> Resource:
     return Resource(name=name, side=side, unit="turns/s", nominal=capacity, capacity=capacity, prefill=1, decode=1)
 
 
-def _holds(name: str, side: Path, capacity: Any, prefill: Any, decode: Any) -> list[Resource]:
+def _holds(name: str, side: Path, capacity: Any, prefill: Any, decode: Any) -> Resource:
     """A memory that turns hold bytes of for a time: by Little's law, bytes times seconds of a turn at the turn rate."""
-    return [
-        Resource(name=name, side=side, unit="B", nominal=capacity, capacity=capacity, prefill=prefill, decode=decode)
-    ]
+    return Resource(name=name, side=side, unit="B", nominal=capacity, capacity=capacity, prefill=prefill, decode=decode)
 
 
 def read_seconds(hardware: Hardware, size: float) -> float:
-    snic = hardware.snic
-    return read_time(size, snic.rate * snic.efficiency, snic.time_per_read) if size else 0.0
+    """One read that meets no other [s]: latency of the store, time per read of the NIC, its bytes."""
+    snic, latency = hardware.snic, hardware.storage.latency if hardware.storage is not None else None
+    return (latency or 0.0) + read_time(size, snic.rate * snic.efficiency, snic.time_per_read) if size else 0.0
 
 
 def _prefill_resources(setup: Setup, demand: TurnDemand, mode: Mode) -> list[Resource]:
     gpus = setup.prefill_nodes * setup.scenario.hardware.gpu.count
+    resources = [_serves("prefill_compute", "prefill", gpus / demand.prefill_gpu_seconds)]
     room = setup.prefill_memory.kv_bytes_per_gpu
-    whole = demand.amounts.hit + demand.amounts.miss
+    if room <= 0:
+        return resources
+    hit, miss, computing = demand.amounts.hit, demand.amounts.miss, demand.prefill_latency
+    reading = read_seconds(setup.scenario.hardware, demand.amounts.read)
+    one_layer = (hit + miss) / demand.layers * computing
+    held = (one_layer, one_layer)
     if mode == "basic":
         # a batch's whole KV lies in HBM from the start of its read to the end of its prefill
-        held = whole * (read_seconds(setup.scenario.hardware, demand.amounts.read) + demand.prefill_latency)
-    else:
-        held = whole / demand.layers * demand.prefill_latency
-    resources = [_serves("prefill_compute", "prefill", gpus / demand.prefill_gpu_seconds)]
-    return resources + (_holds("prefill_hbm", "prefill", gpus * room, held, held) if room > 0 else [])
+        held = ((hit + miss) * (reading + computing),) * 2
+    elif setup.scenario.settings.staging == "gds" and mode != "oracle":
+        # GPUDirect Storage reads the whole prefix into HBM, of the side that reads
+        held = (hit * (reading + computing) + miss * computing, one_layer)
+    return [*resources, _holds("prefill_hbm", "prefill", gpus * room, *held)]
 
 
 def _decode_resources(setup: Setup, demand: TurnDemand) -> tuple[list[Resource], bool]:
@@ -241,23 +256,22 @@ def _decode_resources(setup: Setup, demand: TurnDemand) -> tuple[list[Resource],
     """
     if not demand.generated:
         return [], False
+    base, slope, generated = demand.decode_base, demand.decode_slope, demand.generated
     engines = decode_engines(setup)
     tpot = setup.scenario.settings.slo.tpot
-    unreachable = tpot is not None and time_per_output_token(demand.decode_base, demand.decode_slope, 1) > tpot
+    unreachable = tpot is not None and time_per_output_token(base, slope, 1) > tpot
+    fastest = engines / (generated * slope)
     if tpot is not None and not unreachable:
-        batch = batch_at_tpot(demand.decode_base, demand.decode_slope, tpot)
-        fastest = engines * turn_rate_at_batch(demand.decode_base, demand.decode_slope, batch, demand.generated)
-    else:
-        fastest = engines / (demand.generated * demand.decode_slope)
+        fastest = engines * turn_rate_at_batch(base, slope, batch_at_tpot(base, slope, tpot), generated)
     resources = [_serves("decode_compute", "decode", fastest)]
-    room = setup.decode_memory.kv_bytes_per_gpu / demand.kv_share["decode"]
+    room = setup.decode_memory.kv_bytes_per_gpu / demand.kv_per_gpu["decode"]
     if room > 0:
-        slots = room / demand.sequence_bytes
-        batch = decoding_batch(
-            demand.decode_base, demand.decode_slope, slots, demand.generated, held_before(setup, demand)
-        )
-        rate = engines * turn_rate_at_batch(demand.decode_base, demand.decode_slope, batch, demand.generated)
-        resources += _holds("decode_hbm", "decode", engines * room, engines * room / rate, engines * room / rate)
+        held = []
+        for before in held_before(setup, demand):
+            batch = decoding_batch(base, slope, room / demand.sequence_bytes, generated, before)
+            # bytes times seconds such that the memory is full at the rate at which its slots are
+            held.append(engines * room / (engines * turn_rate_at_batch(base, slope, batch, generated)))
+        resources.append(_holds("decode_hbm", "decode", engines * room, *held))
     return resources, unreachable
 
 
@@ -266,14 +280,17 @@ def decode_engines(setup: Setup) -> Any:
     return setup.decode_nodes * setup.scenario.decode_hardware.gpu.count / setup.decode_parallel.tp
 
 
-def held_before(setup: Setup, demand: TurnDemand) -> float:
-    """Seconds that a turn holds decode HBM before it decodes: none when staged in host memory [s]."""
-    staging = setup.scenario.settings.staging
+def held_before(setup: Setup, demand: TurnDemand) -> tuple[float, float]:
+    """Seconds that a turn holds decode HBM before it decodes, when read on the prefill and on the decode side [s].
+
+    None when staged in host memory; from the first layer of prefill on with GPUDirect; with GPUDirect Storage a read
+    on the decode side ends there too.
+    """
+    staging, computing = setup.scenario.settings.staging, demand.prefill_latency
     if staging == "host":
-        return 0.0
-    return demand.prefill_latency + (
-        read_seconds(setup.scenario.decode_hardware, demand.amounts.read) if staging == "gds" else 0.0
-    )
+        return 0.0, 0.0
+    reading = read_seconds(setup.scenario.decode_hardware, demand.amounts.read)
+    return computing, computing + (reading if staging == "gds" else 0.0)
 
 
 def _buffers(setup: Setup, demand: TurnDemand, mode: Mode) -> list[Resource]:
@@ -297,7 +314,7 @@ def _buffers(setup: Setup, demand: TurnDemand, mode: Mode) -> list[Resource]:
         else:
             held = (0.0, reading)
         if any(held):
-            result += _holds(f"{side}_buffer", side, buffer * setup.nodes(side), *held)
+            result.append(_holds(f"{side}_buffer", side, buffer * setup.nodes(side), *held))
     return result
 
 

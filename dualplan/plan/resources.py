@@ -76,7 +76,7 @@ TITLES = {
 def few(names: Sequence[str], between: str, most: int = 3) -> str:
     """Names in a row; of a long list the first ones and how many more there are."""
     shown = list(names) if len(names) <= most else [*names[: most - 1], f"{len(names) - most + 1} more"]
-    return between.join(shown)
+    return ", ".join(shown[:-1]) + between + shown[-1] if len(shown) > 1 else "".join(shown)
 
 
 class Resource(msgspec.Struct, frozen=True, kw_only=True):
@@ -177,10 +177,7 @@ def _pcie(links: NodeLinks, by_path: dict[str, tuple[Any, Any]]) -> list[Resourc
     """Shared PCIe uplinks and the link between the sockets, where the profile has them.
 
     A device's traffic with host memory crosses its uplink; traffic between a GPU and a NIC does so only if they do
-    not share a switch.
-    Traffic is even over the devices of a kind. KV buffers lie on the socket of their GPU unless ``buffer_sockets``
-    says otherwise, so
-    reads of a storage NIC cross to the other sockets unless every socket has one.
+    not share a switch. Traffic is even over the devices of a kind.
     """
     hardware, pcie, side = links.hardware, links.hardware.pcie, links.side
     result = []
@@ -193,47 +190,64 @@ def _pcie(links: NodeLinks, by_path: dict[str, tuple[Any, Any]]) -> list[Resourc
                 load = (load[0] + share * prefill, load[1] + share * decode)
         return load
 
-    apart = 0.0 if pcie.gpu_nic_same_switch in (True, None) else 1.0
+    # between a GPU and a NIC that do not share a switch, both uplinks are passed: up from one, down to the other
+    apart = 0 if pcie.gpu_nic_same_switch in (True, None) else 1
     for uplink in pcie.uplinks:
-        cnics, snics, gpus = (
-            getattr(uplink, kind) * uplink.count / count
-            for kind, count in (
-                ("cnics", hardware.cnic.count),
-                ("snics", hardware.snic.count),
-                ("gpus", hardware.gpu.count),
-            )
-        )
-        crossing = max(cnics, gpus) * apart
+        cnics = uplink.cnics * uplink.count / hardware.cnic.count
+        snics = uplink.snics * uplink.count / hardware.snic.count
+        gpus = uplink.gpus * uplink.count / hardware.gpu.count
+        direct = 0 if uplink.snics and uplink.gpus else 1
         directions = {
-            "to host": {"cnic_up": cnics, "snic_up": snics, "gpu_up": gpus, "cnic_gpu": crossing, "gpu_cnic": crossing},
+            "to host": {
+                "cnic_up": cnics,
+                "snic_up": snics,
+                "gpu_up": gpus,
+                "cnic_gpu": cnics * apart,
+                "gpu_cnic": gpus * apart,
+                "snic_gpu": snics * direct,
+            },
             "from host": {
                 "cnic_down": cnics,
                 "snic_down": snics,
                 "gpu_down": gpus,
-                "cnic_gpu": crossing,
-                "gpu_cnic": crossing,
+                "cnic_gpu": gpus * apart,
+                "gpu_cnic": cnics * apart,
+                "snic_gpu": gpus * direct,
             },
         }
-        devices = ", ".join(
-            f"{n} {kind}" for n, kind in ((uplink.gpus, "GPU"), (uplink.cnics, "CNIC"), (uplink.snics, "SNIC")) if n
-        )
+        counts = ((uplink.gpus, "GPU"), (uplink.cnics, "CNIC"), (uplink.snics, "SNIC"))
+        devices = ", ".join(f"{number} {kind}" for number, kind in counts if number)
         for direction, parts in directions.items():
             load = total(parts)
             if any(load):
                 detail = f"{side}, {direction}, {uplink.count} x ({devices})"
                 result.append(_link(links, "pcie_uplink", uplink.rate * uplink.count, 1, load, detail))
     if pcie.numa_link is not None:
-        sockets = hardware.dram.sockets
-        buffers = hardware.dram.buffer_sockets or sockets
-        snic = 1 - 1 / sockets if buffers == sockets and hardware.snic.count < sockets else 0.0
-        cnic = 1 - buffers / sockets
-        # the busier direction of a pair of sockets: reads flow away from the storage NIC's socket
-        load = total({"snic_up": snic, "cnic_up": cnic, "gpu_up": cnic})
-        other = total({"snic_down": snic, "cnic_down": cnic, "gpu_down": cnic})
-        for direction, part in (("to memory", load), ("from memory", other)):
-            if any(part):
-                result.append(_link(links, "numa_link", pcie.numa_link, 1, part, f"{side}, {direction}"))
+        snic, gpu = _socket_crossings(hardware)
+        for direction, parts in (
+            ("to memory", {"snic_up": snic, "cnic_up": gpu, "gpu_up": gpu}),
+            ("from memory", {"snic_down": snic, "cnic_down": gpu, "gpu_down": gpu}),
+        ):
+            load = total(parts)
+            if any(load):
+                result.append(_link(links, "numa_link", pcie.numa_link, 1, load, f"{side}, {direction}"))
     return result
+
+
+def _socket_crossings(hardware: Hardware) -> tuple[float, float]:
+    """Shares of storage-NIC traffic and of GPU-side traffic with host memory that pass between sockets.
+
+    GPUs are spread over the sockets, and storage NICs too if there are as many as sockets. KV buffers on all sockets
+    lie
+    beside their GPU: then only what a lone storage NIC reads for GPUs elsewhere crosses. Buffers on fewer sockets are
+    crossed to by the GPUs of the others, and by storage NICs there; a lone storage NIC is taken to sit with them.
+    """
+    sockets = hardware.dram.sockets
+    buffers = hardware.dram.buffer_sockets or sockets
+    spread = hardware.snic.count >= sockets
+    if buffers == sockets:
+        return (0.0 if spread else 1 - 1 / sockets), 0.0
+    return (1 - buffers / sockets if spread else 0.0), 1 - buffers / sockets
 
 
 def copy_resource(

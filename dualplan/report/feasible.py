@@ -224,10 +224,12 @@ def verdict(answer: Evaluation) -> list[str]:
     else:
         lines = [f"NOT FEASIBLE   {answer.reasons[0]}", *answer.reasons[1:]]
     turns = answer.turns_per_s
+    if not turns:
+        return lines
     rate = f"{significant(turns)} turns/s ({significant(turns / mean_turns(answer.scenario.workload))} agents/s, "
     rate += f"{show(turns * answer.demand.prompt_tokens, '', 2).strip()} prompt tok/s)"
     if answer.speedup_over_basic is not None and answer.scenario.settings.mode != "basic":
-        rate += f" · {significant(answer.speedup_over_basic, 2)}x basic"
+        rate += f" · {significant(answer.speedup_over_basic, 2)}x basic at the same P:D"
     lines.append(rate)
     lines.append(f"Bound by   {_bound_by(answer)}")
     times = f"Unloaded TTFT {show(answer.ttft_unloaded_s, 's', 2)} (a lower bound), TPOT {show(answer.tpot_s, 's', 2)}"
@@ -343,8 +345,9 @@ def show_answer(answer: Evaluation, console: Console) -> None:
         wrapped(text, hanging=11)
     line()
     _show_ranges(answer, console, width)
-    line()
-    _show_resources(answer, console, width)
+    if answer.turns_per_s:
+        line()
+        _show_resources(answer, console, width)
     line()
     line("Assumed (all figures and their sources: --json)", "dim")
     for text in assumptions(answer):

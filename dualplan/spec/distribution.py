@@ -36,7 +36,9 @@ QUANTILES = {
 """Key of a distribution -> probability."""
 
 SCALE_LIMIT = 0.05
-"""Where no tail gives the stated mean, all values are scaled to it by at most this share; beyond, the figures disagree."""
+"""Where no tail gives the stated mean, all values are scaled to it by at most this share; beyond, the figures
+disagree.
+"""
 
 
 class Distribution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -153,7 +153,9 @@ class CopyCost(_Record, frozen=True):
 class Efficiencies(_Record, frozen=True):
     """Reachable share of a peak, and fixed costs. See dualplan.model.compute for how they enter.
 
-    ``prefill`` and ``attention``: of the peak FLOPS in prefill. ``decode``: of the peak in decode, as prefill if
+    ``prefill`` and ``attention``: of the peak FLOPS of the weights' data type in prefill, end to end: with launches,
+    exposed collectives and imbalance. The share that a matrix product alone reaches is an upper bound. ``decode``:
+    of the peak in decode, as prefill if
     None. ``hbm``: of the HBM bandwidth while decoding.
     ``decode_layer_time``: launch and synchronisation of one layer of one decode step. ``memory``: share of HBM that
     the engine may use.
