@@ -84,6 +84,11 @@ class _Reader:
             raise InputError(self.name, "holds a number that is too long") from None
         except RecursionError:
             raise InputError(self.name, "is nested too deeply") from None
+        if "\\ud" in text.lower():
+            try:
+                json.dumps(document, ensure_ascii=False).encode()
+            except UnicodeEncodeError:
+                raise InputError(self.name, "holds half of a surrogate pair, which is no character") from None
         if not isinstance(document, dict):
             raise InputError(self.name, f"holds {_kind(document)}, an object with links and flows is needed")
         return document

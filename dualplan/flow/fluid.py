@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -26,7 +27,19 @@ import numpy as np
 from dualplan.errors import InputError
 from dualplan.flow import kernels as k
 from dualplan.flow.maxmin import class_attributes, settled
-from dualplan.flow.problem import Flow, FlowProblem, FlowResult, Link, Route, check, flow_problems, out_of_range, report
+from dualplan.flow.problem import (
+    LARGEST,
+    SMALLEST,
+    Flow,
+    FlowProblem,
+    FlowResult,
+    Link,
+    Route,
+    check,
+    flow_problems,
+    out_of_range,
+    report,
+)
 from dualplan.flow.store import Store
 
 NO_BUDGET = 2**62
@@ -56,7 +69,7 @@ class FluidRun:
         self._reuse = reuse
         self._free: list[int] = []
         self._n_flows = 0
-        self._new: list[tuple[int, int, float, float]] = []
+        self._quiet = False
         for link in links:
             for time, capacity in link.capacity_changes:
                 self._store.add_change(self._store.link(link.id), capacity, time)
@@ -108,7 +121,8 @@ class FluidRun:
 
         Numbers count from 0, without gaps. Raises InputError for a size out of range and a start in the past.
         """
-        report(out_of_range("size", size, zero=True))
+        if not (SMALLEST <= size <= LARGEST or size == 0):
+            report(out_of_range("size", size, zero=True))
         start = self._not_before_now(at)
         if not 0 <= flow_class < self.n_classes:
             raise InputError("flow_class", f"{flow_class} is not a class of this run")
@@ -117,7 +131,8 @@ class FluidRun:
         else:
             number = self._n_flows
             self._n_flows += 1
-        self._new.append((number, flow_class, size, start))
+        self._store.add_flow(number, flow_class, size, start)
+        self._quiet = False
         return number
 
     def add_problem(self, problem: FlowProblem) -> None:
@@ -125,6 +140,7 @@ class FluidRun:
         classes = [self._store.flow_class(attributes) for attributes in class_attributes(problem)]
         numbers = range(self._n_flows, self._n_flows + len(classes))
         self._n_flows = numbers.stop
+        self._quiet = False
         self._store.add_flows(
             numbers, classes, [flow.size for flow in problem.flows], [flow.start for flow in problem.flows]
         )
@@ -133,6 +149,7 @@ class FluidRun:
         """Change the capacity of a link [B/s] at ``at`` (now if None); 0 stops the flows on it. Raises InputError."""
         report(out_of_range("capacity", capacity, zero=True))
         self._store.add_change(self._store.link(link), capacity, self._not_before_now(at))
+        self._quiet = False
 
     def next_event_time(self) -> float:
         """Time of the next start, completion or capacity change [s], infinity if there is none.
@@ -187,12 +204,12 @@ class FluidRun:
 
     def finish_times(self) -> list[float]:
         """When each flow ended [s], by its number; infinity where it has not."""
-        self._admit()
+        self._run(self.now)
         return [float(time) for time in self._store.state.flows[: self._n_flows, k.FINISH]]
 
     def bottlenecks(self) -> list[str | None]:
         """The link that held each flow back for the longest time; None for its own cap, no bytes, or no end yet."""
-        self._admit()
+        self._run(self.now)
         return self._store.binding_links(self._store.state.flow_index[: self._n_flows, k.HELD_LONGEST])
 
     def _not_before_now(self, at: float | None) -> float:
@@ -205,19 +222,17 @@ class FluidRun:
         # a flow that starts at this instant has been started by the run up to now
         return bool(self._store.state.flows[flow, k.START] <= self.now < self._store.state.flows[flow, k.FINISH])
 
-    def _admit(self) -> None:
-        if self._new:
-            numbers, classes, sizes, starts = zip(*self._new, strict=True)
-            self._store.add_flows(numbers, classes, sizes, starts)
-            self._new = []
-
     def _run(self, to: float) -> None:
-        self._admit()
-        with np.errstate(all="ignore"):
+        if self._quiet and to <= self.now:
+            return
+        self._store.make_room()
+        # plain kernels compute with NumPy's scalars, which warn where floats do not
+        with np.errstate(all="ignore") if self._kernels is k.PLAIN else nullcontext():
             while not self._kernels.advance(self._store.state, to, self._budget()):
                 self._kernels = k.compiled() or k.PLAIN
                 self._plain_work = None
         settled(self._store.state)
+        self._quiet = True
 
     def _budget(self) -> int:
         if self._plain_work is None:

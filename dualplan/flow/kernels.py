@@ -55,12 +55,15 @@ LANE, CLASS, AFTER, BEFORE = 0, 1, 2, 3
 SIZE, START, MARK, FINISH = 0, 1, 2, 3
 # columns of State.flow_index: class, children in the heap, first entry in State.held_before, hop that held it longest
 CLASS_OF, LEFT_CHILD, RIGHT_CHILD, SNAPSHOT, SNAPSHOT_ROOM, HELD_LONGEST = range(6)
+# columns of State.fresh and State.fresh_index: flows that wait to be admitted, as in the columns of flows
+FRESH_SIZE, FRESH_START = 0, 1
+FRESH_FLOW, FRESH_CLASS = 0, 1
 # entries of State.clock: time now, time of the next completion [s]
 NOW, NEXT_FINISH = 0, 1
 # entries of State.counters
-N_BUSY, N_QUEUE, N_FORESEEN, N_FRESH, N_DONE, N_CLASSES, N_LEVELS, N_DIRTY = range(8)
-ALL_DIRTY, EVENTS, WORK, STAMPS, TRIES, ARBITRATED, UNSETTLED = range(8, 15)
-N_COUNTERS = 15
+N_BUSY, N_QUEUE, N_FORESEEN, N_FRESH, N_DONE, N_CLASSES, N_LEVELS, N_DIRTY, N_HELD = range(9)
+ALL_DIRTY, EVENTS, WORK, STAMPS, TRIES, ARBITRATED, UNSETTLED = range(9, 16)
+N_COUNTERS = 16
 
 OWN_CAP = -1
 """In place of a hop: the flow's own rate cap binds."""
@@ -108,7 +111,8 @@ class State(NamedTuple):
     region: Ints
     dirty: Ints
     levels: Ints
-    fresh: Ints
+    fresh: Floats
+    fresh_index: Ints
     done: Ints
     clock: Floats
     counters: Ints
@@ -760,13 +764,31 @@ def change_capacity(s: State, change: int) -> None:
         list_dirty(s, lane)
 
 
+def admit(s: State, i: int) -> None:
+    """Queue the start of a fresh flow."""
+    f, c = s.fresh_index[i, FRESH_FLOW], s.fresh_index[i, FRESH_CLASS]
+    s.flows[f, SIZE] = s.fresh[i, FRESH_SIZE]
+    s.flows[f, START] = s.fresh[i, FRESH_START]
+    s.flows[f, FINISH] = math.inf
+    s.flow_index[f, CLASS_OF] = c
+    s.flow_index[f, LEFT_CHILD] = -1
+    s.flow_index[f, RIGHT_CHILD] = -1
+    s.flow_index[f, HELD_LONGEST] = NOTHING
+    # a number used again keeps its entries in held_before if they are enough for the route
+    needed = s.class_index[c, END_HOP] - s.class_index[c, FIRST_HOP] + 1
+    if needed > s.flow_index[f, SNAPSHOT_ROOM]:
+        s.flow_index[f, SNAPSHOT] = s.counters[N_HELD]
+        s.flow_index[f, SNAPSHOT_ROOM] = needed
+        s.counters[N_HELD] += needed
+    heap_push(s.queue_time, s.queue_item, s.counters[N_QUEUE], s.flows[f, START], f)
+    s.counters[N_QUEUE] += 1
+
+
 def advance(s: State, to: float, budget: int) -> bool:
     """Run all events up to and including time ``to``; False if the work exceeded ``budget`` before: call again."""
     clock, counters = s.clock, s.counters
     for i in range(counters[N_FRESH]):
-        f = s.fresh[i]
-        heap_push(s.queue_time, s.queue_item, counters[N_QUEUE], s.flows[f, START], f)
-        counters[N_QUEUE] += 1
+        admit(s, i)
     counters[N_FRESH] = 0
     enough = counters[WORK] + budget
     while True:
@@ -803,7 +825,19 @@ PLAIN = SimpleNamespace(solve=solve, advance=advance)
 
 _INLINED = (sift_down, heap_push, heap_pop, include, bound_outside, freeze, differs, read_clock, foresee, list_dirty)
 _RATES = (gather, open_pull, fill, widen, link_level, steered, arbitrate, commit, solve_region, solve_levels)
-_EVENTS = (merge_marks, next_finish, wake, rest, load_more, end_flow, start_flow, held_longest, complete, find_cap)
+_EVENTS = (
+    merge_marks,
+    next_finish,
+    wake,
+    rest,
+    load_more,
+    end_flow,
+    start_flow,
+    held_longest,
+    complete,
+    find_cap,
+    admit,
+)
 
 
 def plain_work() -> int:
@@ -836,7 +870,7 @@ def compiled() -> SimpleNamespace | None:
 
 def _compile(numba: Any, cache: bool) -> SimpleNamespace:
     floats, table, ints, indices = numba.float64[::1], numba.float64[:, ::1], numba.int64[::1], numba.int64[:, ::1]
-    tables = {"links", "lanes", "classes", "hops", "flows", "changes"}
+    tables = {"links", "lanes", "classes", "hops", "flows", "changes", "fresh"}
     vectors = {"held_before", "queue_time", "finish_time", "heap_key", "clock"}
     fields = [
         table if name in tables else floats if name in vectors else indices if name.endswith("_index") else ints

@@ -38,6 +38,7 @@ from dualplan.flow import kernels as k
 from dualplan.flow.problem import FlowProblem, Rates, check, priorities
 from dualplan.flow.store import Attributes, Store
 
+
 def solve_rates(problem: FlowProblem) -> Rates:
     """Rates of all flows of ``problem`` active together; sizes, starts and capacity changes play no part.
 

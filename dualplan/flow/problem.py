@@ -202,7 +202,7 @@ def flow_problems(place: str, flow: Flow, links: Mapping[str, Link], declared: C
     if flow.rate_cap != math.inf:
         yield from out_of_range(f"{place}.rate_cap", flow.rate_cap, zero=False)
     if not 0 <= flow.priority < 2**31:
-        yield f"{place}.prio", f"{flow.priority} is not a priority", "0 is served first, then 1, and so on"
+        yield f"{place}.prio", f"{str(flow.priority)[:20]} is not a priority", "0 is served first, then 1, and so on"
     if flow.traffic_class in declared and flow.priority:
         yield (
             f"{place}.prio",

@@ -31,7 +31,8 @@ class Store:
         self._classes: dict[Attributes, int] = {}
         self._by_content: dict[tuple[object, ...], int] = {}
         self._n_hops = 0
-        self._n_held = 0
+        self._n_flows = 0
+        self._longest = 0
         self._n_changes = 0
         lane_weights: list[float] = []
         lane_links: list[int] = []
@@ -69,7 +70,8 @@ class Store:
             region=_indices(n_lanes),
             dirty=_indices(n_lanes),
             levels=_indices(0),
-            fresh=_indices(0),
+            fresh=np.zeros((0, k.FRESH_START + 1)),
+            fresh_index=_indices(0, k.FRESH_CLASS + 1),
             done=_indices(0),
             clock=np.array([0.0, math.inf]),
             counters=_indices(k.N_COUNTERS),
@@ -130,6 +132,7 @@ class Store:
     ) -> int:
         c, first = int(self.state.counters[k.N_CLASSES]), self._n_hops
         end = self._n_hops = first + len(lanes)
+        self._longest = max(self._longest, len(lanes) + 1)
         self._reserve_classes(c + 1, end)
         state = self.state
         state.classes[c] = 0.0
@@ -155,33 +158,47 @@ class Store:
         k.find_cap(self.state, c)
         return c
 
-    def add_flows(
-        self, slots: Sequence[int], classes: Sequence[int], sizes: Sequence[float], starts: Sequence[float]
-    ) -> None:
-        """Put flows into these slots, new ones or ones whose flow has ended; the next ``advance`` admits them."""
-        at = np.array(slots, dtype=np.int64)
-        n_fresh = int(self.state.counters[k.N_FRESH])
-        self._reserve_flows(int(at.max(initial=-1)) + 1)
+    def add_flow(self, number: int, flow_class: int, size: float, start: float) -> None:
+        """Have a flow admitted by the next ``advance`` under this number, a new one or one whose flow has ended."""
+        n = int(self.state.counters[k.N_FRESH])
+        if n == len(self.state.fresh):
+            self._reserve_fresh(n + 1)
         state = self.state
-        state.fresh[n_fresh : n_fresh + len(at)] = at
-        state.counters[k.N_FRESH] = n_fresh + len(at)
-        state.flow_index[at, k.CLASS_OF] = classes
-        state.flow_index[at, k.LEFT_CHILD] = -1
-        state.flow_index[at, k.RIGHT_CHILD] = -1
-        state.flow_index[at, k.HELD_LONGEST] = k.NOTHING
-        state.flows[at, k.SIZE] = sizes
-        state.flows[at, k.START] = starts
-        state.flows[at, k.FINISH] = math.inf
-        # a slot used again keeps its entries in held_before if they are enough for the route
-        of = state.flow_index[at, k.CLASS_OF]
-        needed = state.class_index[of, k.END_HOP] - state.class_index[of, k.FIRST_HOP] + 1
-        needed[needed <= state.flow_index[at, k.SNAPSHOT_ROOM]] = 0
-        ends = self._n_held + np.cumsum(needed)
-        new = needed > 0
-        state.flow_index[at[new], k.SNAPSHOT] = (ends - needed)[new]
-        state.flow_index[at[new], k.SNAPSHOT_ROOM] = needed[new]
-        self._n_held = int(ends[-1]) if len(ends) else self._n_held
-        self.state = state._replace(held_before=_grown(state.held_before, self._n_held))
+        state.fresh_index[n, k.FRESH_FLOW] = number
+        state.fresh_index[n, k.FRESH_CLASS] = flow_class
+        state.fresh[n, k.FRESH_SIZE] = size
+        state.fresh[n, k.FRESH_START] = start
+        state.counters[k.N_FRESH] = n + 1
+        self._n_flows = max(self._n_flows, number + 1)
+
+    def add_flows(
+        self, numbers: range, classes: Sequence[int], sizes: Sequence[float], starts: Sequence[float]
+    ) -> None:
+        """Many flows at once."""
+        n, end = int(self.state.counters[k.N_FRESH]), int(self.state.counters[k.N_FRESH]) + len(numbers)
+        self._reserve_fresh(end)
+        state = self.state
+        state.fresh_index[n:end, k.FRESH_FLOW] = numbers
+        state.fresh_index[n:end, k.FRESH_CLASS] = classes
+        state.fresh[n:end, k.FRESH_SIZE] = sizes
+        state.fresh[n:end, k.FRESH_START] = starts
+        state.counters[k.N_FRESH] = end
+        self._n_flows = max(self._n_flows, numbers.stop)
+
+    def make_room(self) -> None:
+        """Have room for all flows added so far; to be called before ``advance``."""
+        state = self.state
+        if self._n_flows > len(state.flows):
+            self.state = state = state._replace(
+                flows=_grown(state.flows, self._n_flows),
+                flow_index=_grown(state.flow_index, self._n_flows),
+                done=_grown(state.done, self._n_flows),
+            )
+            self._reserve_queue()
+            state = self.state
+        held = int(state.counters[k.N_HELD] + state.counters[k.N_FRESH] * self._longest)
+        if held > len(state.held_before):
+            self.state = state._replace(held_before=_grown(state.held_before, held))
 
     def link_loads(self) -> list[float]:
         """Load of each link [B/s], rates counted as often as they cross; on cap-only links the sum over flows too."""
@@ -237,15 +254,9 @@ class Store:
             hop_index=_grown(state.hop_index, n_hops),
         )
 
-    def _reserve_flows(self, n_flows: int) -> None:
+    def _reserve_fresh(self, n: int) -> None:
         state = self.state
-        self.state = state._replace(
-            flows=_grown(state.flows, n_flows),
-            flow_index=_grown(state.flow_index, n_flows),
-            fresh=_grown(state.fresh, n_flows),
-            done=_grown(state.done, n_flows),
-        )
-        self._reserve_queue()
+        self.state = state._replace(fresh=_grown(state.fresh, n), fresh_index=_grown(state.fresh_index, n))
 
     def _reserve_queue(self) -> None:
         state = self.state

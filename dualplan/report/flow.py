@@ -122,7 +122,7 @@ def show_answer(answer: Answer, console: Console) -> None:
     result, problem = answer.result, answer.case.problem
     n = len(problem.flows)
     heading = " · ".join(part for part in (answer.case.name or answer.name, answer.case.description) if part)
-    console.print(Text(heading))
+    console.print(Text(_clean(heading)))
     console.print()
     if answer.unfinished:
         console.print(Text(f"  NEVER ENDS  {_count(len(answer.unfinished), 'flow')} of {n:,}: capacity fell to 0"))
@@ -130,7 +130,8 @@ def show_answer(answer: Answer, console: Console) -> None:
     sizes = f"{_count(n, 'flow')} in {_count(result.flow_classes, 'class', 'classes')} over "
     console.print(Text(f"  {sizes}{_count(len(problem.links), 'link')}, {_count(result.events, 'event')}"))
     if answer.max_relative_error is not None:
-        console.print(Text(f"  Expected times differ by at most {answer.max_relative_error:.2g} (relative)"))
+        error = answer.max_relative_error
+        console.print(f"  Expected times {f'differ by at most {error:.2g} (relative)' if error else 'are met exactly'}")
     if problem.flows:
         _show_flows(answer, console)
     if problem.links:

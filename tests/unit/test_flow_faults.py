@@ -164,6 +164,7 @@ def test_faults_that_several_places_feel(path, value, expected):
         ("{\n  oops}", "case.json:2: is not JSON: Expecting property name enclosed in double quotes, column 3"),
         ("[]", "case.json: holds a list, an object with links and flows is needed"),
         ("[" * 200_000, "case.json: is nested too deeply"),
+        ('{"name": "\\ud800"}', "case.json: holds half of a surrogate pair, which is no character"),
         ('{"format": ' + "1" * 5000 + "}", "case.json: holds a number that is too long"),
     ],
 )
