@@ -2,17 +2,18 @@
 
 Between two known quantiles ln x is linear in the normal score z of the probability, so a mean and a median alone are
 a lognormal. Above the highest known quantile the slope is set such that the stated mean comes out; below the lowest the
-nearest slope goes on. From a known 0 upwards x is linear in the probability. With ``x = exp(a + b z)`` over ``z1..z2``
+nearest slope goes on. With ``x = exp(a + b z)`` over ``z1..z2``
 
     integral of x dPhi(z) = exp(a + b*b/2) * (Phi(z2 - b) - Phi(z1 - b))
 
-so every mean below is in closed form.
+Where no slope gives the mean (a known maximum, a mean below the median), every piece between known values x1, x2 is
+``x1 + (x2 - x1) v^p`` instead, v from 0 to 1 with the probability and one p for all pieces that gives the mean. Known
+quantiles and the mean always come out, and every mean of a part is in closed form.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import lru_cache
 from itertools import pairwise
 
@@ -35,10 +36,11 @@ QUANTILES = {
 }
 """Key of a distribution -> probability."""
 
-SCALE_LIMIT = 0.05
-"""Where no tail gives the stated mean, all values are scaled to it by at most this share; beyond, the figures
-disagree.
-"""
+STEEPEST = 8.0
+"""Largest slope of a tail: sigma of the lognormal that it belongs to."""
+
+POWERS = (0.02, 50.0)
+"""Range of the power p."""
 
 
 class Distribution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -86,26 +88,32 @@ class Durations(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Segment(msgspec.Struct, frozen=True):
     """One piece of a quantile function, from probability ``u1`` to ``u2``.
 
-    ``logarithmic``: x = exp(a + b z); otherwise x = a + b (u - u1).
+    ``power`` 0: x = exp(a + b z). Otherwise x = a + b v^power with v = (u - u1) / (u2 - u1).
     """
 
     u1: float
     u2: float
     a: float
     b: float
-    logarithmic: bool
+    power: float = 0.0
 
     def value(self, u: float) -> float:
         """x at probability ``u`` (0 < u < 1)."""
-        return math.exp(self.a + self.b * normal_score(u)) if self.logarithmic else self.a + self.b * (u - self.u1)
+        if self.power:
+            return float(self.a + self.b * ((u - self.u1) / (self.u2 - self.u1)) ** self.power)
+        return math.exp(self.a + self.b * normal_score(u))
 
     def integral(self, u1: float, u2: float) -> float:
         """Integral of x over probabilities ``u1..u2`` inside the segment."""
-        if not self.logarithmic:
-            return (u2 - u1) * (self.a + self.b * ((u1 + u2) / 2 - self.u1))
+        if self.power:
+            return self._from_start(u2) - self._from_start(u1)
         if self.b == 0:
             return (u2 - u1) * math.exp(self.a)
         return math.exp(self.a + self.b**2 / 2) * _normal_mass(normal_score(u1) - self.b, normal_score(u2) - self.b)
+
+    def _from_start(self, u: float) -> float:
+        v = (u - self.u1) / (self.u2 - self.u1)
+        return float((u - self.u1) * (self.a + self.b * v**self.power / (self.power + 1)))
 
 
 def normal_score(u: float) -> float:
@@ -132,16 +140,49 @@ def quantile_function(distribution: Distribution | Durations) -> tuple[Segment, 
     low = distribution.min or 0.0
     high = math.inf if distribution.max is None else float(distribution.max)
     _check_order(distribution, [*known], [x for _, x in points], low, high)
-    if not points:
-        return (Segment(0.0, 1.0, distribution.mean, 0.0, False),)
-    body = [segment for left, right in pairwise(points) for segment in _between(*left, *right)]
-    known_slope = next((segment.b for segment in body if segment.logarithmic), None)
+    if not points and distribution.max is None:
+        return (_flat(0.0, 1.0, distribution.mean),)
+    smooth = _lognormal_pieces(points, low, high, distribution.mean) if points and points[0][1] > 0 else None
+    return smooth or _power_pieces(points, low, distribution.max, distribution.mean)
+
+
+def _lognormal_pieces(
+    points: list[tuple[float, float]], low: float, high: float, mean: float
+) -> tuple[Segment, ...] | None:
+    """Pieces linear in ln x over z, the slope of the open tail by bisection; None where no slope gives the mean."""
+    body = [_between(*left, *right) for left, right in pairwise(points)]
+    known_slope = next((segment.b for segment in body if not segment.power), None)
 
     def whole(slope: float) -> tuple[Segment, ...]:
         lower = _tail(0.0, points[0][0], *points[0], slope if known_slope is None else known_slope, low, high)
         return (*lower, *body, *_tail(points[-1][0], 1.0, *points[-1], slope, low, high))
 
-    return _with_mean(whole, distribution.mean)
+    flat, steep = 0.0, STEEPEST
+    if not integral(whole(flat), 0.0, 1.0) <= mean <= integral(whole(steep), 0.0, 1.0):
+        return None
+    for _ in range(80):
+        middle = (flat + steep) / 2
+        flat, steep = (middle, steep) if integral(whole(middle), 0.0, 1.0) < mean else (flat, middle)
+    return whole(flat)
+
+
+def _power_pieces(
+    points: list[tuple[float, float]], low: float, high: float | None, mean: float
+) -> tuple[Segment, ...]:
+    """Pieces ``x1 + (x2 - x1) v^p`` with the p that gives the mean. Raises InputError where none does."""
+    ends = [(0.0, low), *points, (1.0, points[-1][1] if high is None else high)]
+
+    def whole(power: float) -> tuple[Segment, ...]:
+        return tuple(Segment(u1, u2, x1, x2 - x1, power) for (u1, x1), (u2, x2) in pairwise(ends))
+
+    small, large = POWERS
+    most, least = integral(whole(small), 0.0, 1.0), integral(whole(large), 0.0, 1.0)
+    if not least <= mean <= most:
+        raise InputError("mean", f"{mean:g} does not go with the quantiles", f"they allow {least:.4g} to {most:.4g}")
+    for _ in range(80):
+        middle = math.sqrt(small * large)
+        small, large = (middle, large) if integral(whole(middle), 0.0, 1.0) > mean else (small, middle)
+    return whole(small)
 
 
 def _check_order(
@@ -155,51 +196,30 @@ def _check_order(
         raise InputError("mean", f"{distribution.mean:g} lies outside {low:g} .. {high:g}")
 
 
-def _between(u1: float, x1: float, u2: float, x2: float) -> list[Segment]:
-    if x1 <= 0 or x1 == x2:
-        return [Segment(u1, u2, x1, (x2 - x1) / (u2 - u1), False)]
+def _flat(u1: float, u2: float, x: float) -> Segment:
+    return Segment(u1, u2, x, 0.0, 1.0)
+
+
+def _between(u1: float, x1: float, u2: float, x2: float) -> Segment:
+    if x1 == x2:
+        return _flat(u1, u2, x1)
     z1, z2 = normal_score(u1), normal_score(u2)
     slope = math.log(x2 / x1) / (z2 - z1)
-    return [Segment(u1, u2, math.log(x1) - slope * z1, slope, True)]
+    return Segment(u1, u2, math.log(x1) - slope * z1, slope)
 
 
 def _tail(start: float, end: float, u: float, x: float, slope: float, low: float, high: float) -> list[Segment]:
     """The piece through ``(u, x)`` that reaches to probability 0 or 1, cut at the lowest and the highest value."""
-    if x <= 0 or slope == 0:
-        return [Segment(start, end, x, 0.0, False)]
+    if slope == 0:
+        return [_flat(start, end, x)]
     intercept = math.log(x) - slope * normal_score(u)
     if start == 0 and low > 0:
         cut = min(_normal_mass(-math.inf, (math.log(low) - intercept) / slope), end)
-        return [Segment(0.0, cut, low, 0.0, False), Segment(cut, end, intercept, slope, True)]
+        return [_flat(0.0, cut, low), Segment(cut, end, intercept, slope)]
     if end == 1 and high < math.inf:
         cut = max(_normal_mass(-math.inf, (math.log(high) - intercept) / slope), start)
-        return [Segment(start, cut, intercept, slope, True), Segment(cut, 1.0, high, 0.0, False)]
-    return [Segment(start, end, intercept, slope, True)]
-
-
-def _with_mean(whole: Callable[[float], tuple[Segment, ...]], mean: float) -> tuple[Segment, ...]:
-    """Segments with that mean: the slope of the open tail by bisection, else everything scaled a little."""
-    low, high = 0.0, 8.0
-    if not integral(whole(low), 0.0, 1.0) <= mean <= integral(whole(high), 0.0, 1.0):
-        segments = whole(low if integral(whole(low), 0.0, 1.0) > mean else high)
-        return _scaled(segments, mean)
-    for _ in range(80):
-        middle = (low + high) / 2
-        low, high = (middle, high) if integral(whole(middle), 0.0, 1.0) < mean else (low, middle)
-    return _scaled(whole(low), mean)
-
-
-def _scaled(segments: tuple[Segment, ...], mean: float) -> tuple[Segment, ...]:
-    found = integral(segments, 0.0, 1.0)
-    if abs(mean - found) > SCALE_LIMIT * max(found, mean):
-        raise InputError("mean", f"{mean:g} does not go with the quantiles", f"they allow {found:.4g}")
-    factor = mean / found if found else 1.0
-    return tuple(
-        Segment(s.u1, s.u2, s.a + math.log(factor), s.b, True)
-        if s.logarithmic
-        else Segment(s.u1, s.u2, s.a * factor, s.b * factor, False)
-        for s in segments
-    )
+        return [Segment(start, cut, intercept, slope), _flat(cut, 1.0, high)]
+    return [Segment(start, end, intercept, slope)]
 
 
 def integral(segments: tuple[Segment, ...], u1: float, u2: float) -> float:

@@ -10,16 +10,34 @@ A length is either one number, a mean, or a :class:`Distribution`. What counts o
 
 from __future__ import annotations
 
-from typing import Literal
+from pathlib import Path
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
 from dualplan.errors import InputError, problem
 from dualplan.spec.distribution import Distribution, Durations, stratum_means
-from dualplan.spec.load import Count, Duration, NonNegative, Positive, Share
+from dualplan.spec.load import (
+    Count,
+    Duration,
+    Node,
+    NonNegative,
+    Positive,
+    Share,
+    decode,
+    find,
+    parse_yaml,
+    read_text,
+    shipped_dir,
+    with_value,
+)
 
 MeansKind = Literal["mean_per_turn", "mean_of_trajectory_means"]
 HitDefinition = Literal["by_token", "by_block", "mean_of_ratios"]
+
+KIND = "workloads"
+"""Folder of the shipped workloads."""
 
 STRATA = 8
 """Classes per length in :func:`turn_mix`: 8 x 8 = 64 representative turns."""
@@ -57,17 +75,22 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
 
 
-class Correlation(msgspec.Struct, frozen=True, kw_only=True):
-    """How lengths hang together over all turns of all trajectories, as rank correlations in -1..1.
+Coefficient = Annotated[float, Meta(extra={"ge": -1, "le": 1}, ge=-1, le=1)]
 
-    ``turn_context``: position of a turn in its trajectory with context. ``turns_context``: number of turns of the
-    trajectory with context. ``session_context``: share of the rank variance of context that lies between trajectories
-    (0..1), beyond the other two.
+
+class Correlation(msgspec.Struct, frozen=True, kw_only=True):
+    """How lengths hang together: correlations (-1..1) of normal scores of ranks, over all turns but first ones that
+    are given apart.
+
+    ``turn_context``: position of a turn in its trajectory with context. ``turns_context``: number of turns of its
+    trajectory with context. ``session_context``: share (0..1) of what those two leave of the variance of context that
+    lies between trajectories. ``append_context``: append with context.
     """
 
-    turn_context: float = 0.0
-    turns_context: float = 0.0
-    session_context: float = 0.0
+    turn_context: Coefficient = 0.0
+    turns_context: Coefficient = 0.0
+    session_context: Share = 0.0
+    append_context: Coefficient = 0.0
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +99,9 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     ``recipe`` names a trajectory recipe in ``dualplan/data/trajectories.yaml``; ``block`` is the unit of a cache hit
     [tokens]; ``mix`` holds representative turns measured on a trace, whose contexts are hits in whole blocks;
     ``max_length`` is where trajectories are cut [tokens]; ``assumed`` lists the keys that no source gives.
+
+    Where ``first_append`` is given, first turns stand apart: they append that much to ``first_context``, and
+    ``context`` and ``append`` are those of later turns.
     """
 
     name: str = ""
@@ -84,6 +110,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     context: NonNegative | Distribution
     append: Positive | Distribution
     generated: NonNegative | Distribution
+    first_context: NonNegative | Distribution = 0.0
+    first_append: Positive | Distribution | None = None
     means: MeansKind = "mean_per_turn"
     per_turn: TurnMeans | None = None
     mix: tuple[Turn, ...] = ()
@@ -112,6 +140,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
                     "{context, append, generated} over all turns",
                 )
             )
+        if self.first_append is None and mean_of(self.first_context) > 0:
+            faults.append(problem("first_append", "missing beside first_context"))
         if faults:
             raise InputError("", problems=faults)
 
@@ -130,9 +160,12 @@ def per_turn_means(workload: Workload) -> TurnMeans:
     """Context, append and generated [tokens] averaged over turns, every turn counting once."""
     if workload.per_turn is not None:
         return workload.per_turn
-    return TurnMeans(
-        context=mean_of(workload.context), append=mean_of(workload.append), generated=mean_of(workload.generated)
-    )
+    context, append = mean_of(workload.context), mean_of(workload.append)
+    if workload.first_append is not None:
+        first = 1 / mean_turns(workload)
+        context = first * mean_of(workload.first_context) + (1 - first) * context
+        append = first * mean_of(workload.first_append) + (1 - first) * append
+    return TurnMeans(context=context, append=append, generated=mean_of(workload.generated))
 
 
 def turn_mix(workload: Workload) -> tuple[Turn, ...]:
@@ -141,22 +174,36 @@ def turn_mix(workload: Workload) -> tuple[Turn, ...]:
     Plain means give one turn of weight 1. Distributions are cut into 8 classes of equal probability, each stood for by
     its mean, so the overall mean is exact. The turns are the 8 x 8 pairs of context and append classes; the generated
     classes run over them as a Latin square: every pair of two lengths is met equally often (independent lengths).
+    First turns that are given apart are one turn more, beside 7 x 7 of the others.
     """
     if workload.mix:
         return workload.mix
     if workload.per_turn is not None:
         means = workload.per_turn
         return (Turn(weight=1.0, context=means.context, append=means.append, generated=means.generated),)
-    contexts = _classes(workload.context)
-    appends = _classes(workload.append)
-    generated = _classes(workload.generated)
-    count = max(len(contexts), len(appends), len(generated))
-    rows = count if len(contexts) > 1 or len(generated) > 1 else 1
-    columns = count if len(appends) > 1 or (len(contexts) > 1 and len(generated) > 1) else 1
-    weight = 1.0 / (rows * columns)
+    if workload.first_append is None:
+        return _square(workload, STRATA, 1.0)
+    share = 1 / mean_turns(workload)
+    first = Turn(
+        weight=share,
+        context=mean_of(workload.first_context),
+        append=mean_of(workload.first_append),
+        generated=mean_of(workload.generated),
+    )
+    return (first, *_square(workload, STRATA - 1, 1 - share)) if share < 1 else (first,)
+
+
+def _square(workload: Workload, classes: int, weight: float) -> tuple[Turn, ...]:
+    contexts, appends, generated = (
+        (float(length),) if isinstance(length, int | float) else stratum_means(length, classes)
+        for length in (workload.context, workload.append, workload.generated)
+    )
+    spread = [len(contexts) > 1, len(appends) > 1, len(generated) > 1]
+    rows = classes if spread[0] or spread[2] else 1
+    columns = classes if spread[1] or (spread[0] and spread[2]) else 1
     return tuple(
         Turn(
-            weight=weight,
+            weight=weight / (rows * columns),
             context=contexts[i % len(contexts)],
             append=appends[j % len(appends)],
             generated=generated[(i + j) % len(generated)],
@@ -164,10 +211,6 @@ def turn_mix(workload: Workload) -> tuple[Turn, ...]:
         for i in range(rows)
         for j in range(columns)
     )
-
-
-def _classes(length: float | Distribution) -> tuple[float, ...]:
-    return (float(length),) if isinstance(length, int | float) else stratum_means(length, STRATA)
 
 
 def with_plain_means(
@@ -189,6 +232,8 @@ def with_plain_means(
         context=own.context if context is None and own else context,
         append=own.append if append is None and own else append,
         generated=own.generated if generated is None and own else generated,
+        first_context=0.0,
+        first_append=None,
         means="mean_per_turn",
         per_turn=None,
         mix=(),
@@ -197,3 +242,13 @@ def with_plain_means(
         hit_rate=None,
         published=(),
     )
+
+
+def load_workload(name: str, *, where: str = "--workload") -> Workload:
+    """A workload by shipped name, or from a YAML file. Raises InputError."""
+    path = find(KIND, ".yaml", name, where=where)
+    place = path.name if path.parent == shipped_dir(KIND) else str(path)
+    tree = parse_yaml(read_text(path, where=place), place)
+    if isinstance(tree.value, dict) and "name" not in tree.value:
+        tree = with_value(tree, ("name",), Node(Path(name).stem, tree.place))
+    return decode(tree, Workload)
