@@ -15,6 +15,10 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 
+MOST_LINES = 50
+"""Problems of one input that are printed; the rest is counted."""
+
+
 class DualplanError(Exception):
     """Base of all errors that dualplan raises on purpose."""
 
@@ -37,7 +41,10 @@ class InputError(DualplanError):
 
     def __init__(self, where: str, what: str = "", hint: str = "", *, problems: Iterable[str] = ()) -> None:
         self.problems: tuple[str, ...] = tuple(problems) or (problem(where, what, hint),)
-        super().__init__("\n".join(self.problems))
+        shown = self.problems[:MOST_LINES]
+        if len(shown) < len(self.problems):
+            shown = (*shown, f"and {len(self.problems) - len(shown)} more problems")
+        super().__init__("\n".join(shown))
 
 
 class InfeasibleError(DualplanError):
@@ -55,9 +62,12 @@ class ConvergenceError(DualplanError):
 def problem(where: str, what: str, hint: str = "") -> str:
     """One line of an error: ``where: what (hint)``, control characters made visible."""
     line = f"{where}: {what}" if where else what
-    if hint:
-        line += f" ({hint})"
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in line)
+    return printable(f"{line} ({hint})" if hint else line)
+
+
+def printable(text: str) -> str:
+    """``text`` with control characters made visible, so that nothing in a file can steer the terminal."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -5,6 +5,7 @@ Command modules import nothing heavy at the top; a command imports what it needs
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from typing import Annotated
@@ -14,7 +15,7 @@ import typer
 from dualplan import __version__
 from dualplan.cli import feasible, flow, hardware, hardware_import, model, qos, ratio, scenario, trace
 from dualplan.cli.command import FastCommand, FastGroup
-from dualplan.cli.options import ClosedPipeError
+from dualplan.cli.options import ClosedPipeError, print_text
 from dualplan.errors import DualplanError
 
 app = typer.Typer(
@@ -58,7 +59,7 @@ app.add_typer(trace_app, name="trace")
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"dualplan {__version__}")
+        print_text(f"dualplan {__version__}\n")
         raise typer.Exit
 
 
@@ -79,46 +80,73 @@ def main_options(
         os.environ["DUALPLAN_DEBUG"] = "1"
 
 
-def main() -> None:
-    """Entry point of the ``dualplan`` command."""
-    sys.exit(run(sys.argv[1:]))
-
-
 def run(arguments: list[str]) -> int:
-    """Run one command and return its exit code: 0, 1 unexpected, 2 usage, 3 input, 4 infeasible, 5 no convergence,
-    130 interrupted.
+    """Run one command and return its exit code.
+
+    0 yes or done, 1 unexpected failure, 2 usage, 3 bad input, 4 infeasible, 5 no convergence, 130 interrupted.
     """
+    _prepare_streams()
     try:
         code = _invoke(arguments)
         sys.stdout.flush()
     except (BrokenPipeError, ClosedPipeError):
         return _closed_pipe()
     except KeyboardInterrupt:
-        sys.stderr.write("interrupted\n")
-        return 130
+        return _fail("interrupted", 130)
     except DualplanError as error:
         if os.environ.get("DUALPLAN_DEBUG"):
             raise
-        sys.stderr.write(f"{error}\n")
-        return error.exit_code
+        return _fail(str(error), error.exit_code)
     except RecursionError:
-        sys.stderr.write("the input is nested too deeply\n")
-        return 3
+        return _fail("the input is nested too deeply", 3)
+    except (ZeroDivisionError, OverflowError, FloatingPointError):
+        if os.environ.get("DUALPLAN_DEBUG"):
+            raise
+        return _fail("a value of the input is too large or too small to compute with", 3)
     except MemoryError:
-        sys.stderr.write("out of memory\n")
-        return 1
+        return _fail("out of memory", 1)
+    except OSError as error:
+        if os.environ.get("DUALPLAN_DEBUG"):
+            raise
+        return _fail(f"{error.filename or 'standard output'}: {error.strerror or error}", 1)
     except Exception as error:
         if os.environ.get("DUALPLAN_DEBUG"):
             raise
-        sys.stderr.write(f"unexpected {type(error).__name__}: {error} (run with --debug for the traceback)\n")
-        return 1
+        return _fail(f"unexpected {type(error).__name__}: {error} (run with --debug for the traceback)", 1)
     return code
+
+
+def _fail(line: str, code: int) -> int:
+    """Say why on standard error, as far as anybody listens."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(line + "\n")
+        sys.stderr.flush()
+    if code == 1 and "standard output" in line:
+        _closed_pipe()
+    return code
+
+
+def _prepare_streams() -> None:
+    """Streams that can be written whatever the caller closed, and text that any encoding can hold."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace" if name == "stdout" else "backslashreplace")
 
 
 def _invoke(arguments: list[str]) -> int:
     command = typer.main.get_command(app)
     try:
         result = command.main(args=arguments, prog_name="dualplan", standalone_mode=False)
+    except SystemExit as stop:
+        # the option parser ends the process itself on a closed pipe (with 1) and on an interruption
+        if type(sys.stdout).__name__ == "PacifyFlushWrapper":
+            raise ClosedPipeError from None
+        if stop.code == 130:
+            raise KeyboardInterrupt from None
+        return stop.code if isinstance(stop.code, int) else 0
     except Exception as error:
         # usage errors of the option parser know how to show themselves; everything else is ours
         show, code = getattr(error, "show", None), getattr(error, "exit_code", None)
@@ -133,6 +161,6 @@ def _invoke(arguments: list[str]) -> int:
 
 def _closed_pipe() -> int:
     # point stdout at nothing so that the interpreter's last flush does not fail again
-    with open(os.devnull, "w") as sink:  # noqa: PTH123
-        os.dup2(sink.fileno(), sys.stdout.fileno())
+    with contextlib.suppress(OSError, ValueError), open(os.devnull, "w") as sink:  # noqa: PTH123
+        os.dup2(sink.fileno(), sys.__stdout__.fileno() if sys.__stdout__ else 1)
     return 0

@@ -6,9 +6,11 @@ import os
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
+
+from dualplan.errors import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,101 +36,104 @@ OutputOption = Annotated[
 ]
 
 
+class ClosedPipeError(Exception):
+    """Standard output has no reader any more.
+
+    The option parser has an opinion on EPIPE of its own, so it gets another name.
+    """
+
+
 def emit(output: Output, fmt: Format = Format.table, as_json: bool = False, file: Path | None = None) -> None:
     """Print a result, or write it to ``file`` through a temporary name so that no half-written file is ever left."""
+    from dualplan.report.output import render
+
+    form: FormatName = "json" if as_json else fmt.value
+    if form == "table":
+        text = _human_view(output, file)
+    else:
+        text = render(output, form, ascii_only=file is None and not _speaks_unicode())
+    if file is None:
+        print_text(text)
+    else:
+        write_text(file, text)
+
+
+def _speaks_unicode() -> bool:
+    return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+
+
+def _human_view(output: Output, file: Path | None) -> str:
+    """The human view as text, with colour codes and no other control characters."""
+    import io
+    import re
+
+    buffer = io.StringIO()
+    output.text(console(buffer, for_file=file is not None))
+    codes = re.compile(r"\x1b\[[0-9;]*m|\n")
+    kept, end = [], 0
+    text = "\n".join(line.rstrip() for line in buffer.getvalue().split("\n"))
+    for match in codes.finditer(text):
+        kept += [printable(text[end : match.start()]), match[0]]
+        end = match.end()
+    return "".join([*kept, printable(text[end:])])
+
+
+def print_text(text: str) -> None:
+    """Write to standard output. Raises ClosedPipeError if nobody reads it."""
     try:
-        _emit(output, fmt, as_json, file)
+        sys.stdout.write(text)
+        sys.stdout.flush()
     except BrokenPipeError:
         raise ClosedPipeError from None
 
 
-class ClosedPipeError(Exception):
-    """Standard output has no reader any more. The option parser has an opinion on EPIPE of its own, so it gets
-    another name.
-    """
+LEAST_COLUMNS = 40
+"""Narrower terminals get lines of this width."""
 
 
-def _emit(output: Output, fmt: Format, as_json: bool, file: Path | None) -> None:
-    from dualplan.report.output import render
+def console(buffer: TextIO, *, for_file: bool = False) -> Console:
+    """A rich console that writes to ``buffer`` what standard output (or a file) should get.
 
-    form: FormatName = "json" if as_json else fmt.value
-    if form != "table":
-        text = render(output, form)
-        if file is None:
-            sys.stdout.write(text)
-            sys.stdout.flush()
-        else:
-            write_text(file, text)
-        return
-    if file is None:
-        output.text(console())
-        sys.stdout.flush()
-    else:
-        import io
-
-        buffer = io.StringIO()
-        output.text(console(buffer))
-        write_text(file, buffer.getvalue())
-
-
-def console(file: object | None = None) -> Console:
-    """A rich console for standard output (or ``file``), obeying --color, NO_COLOR, FORCE_COLOR, TERM=dumb and the
-    terminal's width.
+    It obeys --color, NO_COLOR, FORCE_COLOR, TERM=dumb and the terminal's width.
     """
     from rich.console import Console
 
-    class QuietConsole(Console):
-        def on_broken_pipe(self) -> None:
-            raise ClosedPipeError
-
-    color = os.environ.get("DUALPLAN_COLOR", "auto")
-    plain = file is not None or color == "never" or bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
-    if color == "always" and file is None:
-        plain = False
-    return QuietConsole(
-        file=file or sys.stdout,  # type: ignore[arg-type]
-        force_terminal=True if color == "always" and file is None else None,
-        no_color=plain,
-        color_system=None if plain else "auto",
+    wish = "never" if for_file else os.environ.get("DUALPLAN_COLOR", "auto")
+    environment = os.environ
+    dumb = bool(environment.get("NO_COLOR")) or environment.get("TERM") == "dumb"
+    terminal = bool(environment.get("FORCE_COLOR")) or sys.stdout.isatty()
+    colour = wish == "always" or (wish == "auto" and terminal and not dumb)
+    return Console(
+        file=buffer,
+        force_terminal=colour,
+        color_system="auto" if colour else None,
+        no_color=not colour,
         highlight=False,
         markup=False,
         emoji=False,
-        soft_wrap=False,
         legacy_windows=False,
-        width=None if file is None else 100,
+        width=100 if for_file else columns(),
     )
+
+
+def columns() -> int:
+    """Width of the terminal, or of COLUMNS; 80 where there is none."""
+    import shutil
+
+    return max(shutil.get_terminal_size((80, 24)).columns, LEAST_COLUMNS)
 
 
 def note(text: str) -> None:
     """A line for people beside the result, on standard error."""
-    sys.stderr.write(text + "\n")
+    sys.stderr.write(printable(text) + "\n")
 
 
 def write_text(path: Path, text: str) -> None:
     """Write a file whole or not at all. Raises InputError where that is impossible."""
-    import tempfile
+    from dualplan.spec.load import written
 
-    from dualplan.errors import InputError
-
-    if path.is_dir():
-        raise InputError(f"-o {path}", "is a directory, a file name is needed")
-    if path.exists() and not path.is_file():
-        # a pipe or device such as /dev/stdout cannot be renamed over
-        with path.open("w", encoding="utf-8") as device:
-            device.write(text)
+    if str(path) == "-":
+        print_text(text)
         return
-    temporary = None
-    try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:50]}.", suffix=".part")
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as part:
-            part.write(text)
-            part.flush()
-            os.fsync(part.fileno())
-        mask = os.umask(0)
-        os.umask(mask)
-        Path(temporary).chmod(path.stat().st_mode & 0o7777 if path.exists() else 0o666 & ~mask)
-        Path(temporary).replace(path)
-    except OSError as error:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
-        raise InputError(f"-o {path}", f"cannot be written: {error.strerror or error}") from None
+    with written(path, f"-o {path}") as file:
+        file.write(text.encode("utf-8"))

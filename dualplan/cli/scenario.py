@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from dualplan.cli.options import OutputOption, note, write_text
+from dualplan.cli.options import OutputOption, note, print_text, write_text
 
 TEMPLATE = """\
 # A dualplan scenario. Run it with: dualplan feasible FILE
@@ -50,7 +49,7 @@ def init(
     from dualplan.errors import InputError
 
     if output_file is None:
-        sys.stdout.write(TEMPLATE)
+        print_text(TEMPLATE)
         return
     if Path(output_file).exists() and not force:
         raise InputError(f"-o {output_file}", "exists already", "--force replaces it")
@@ -67,6 +66,6 @@ def schema(output_file: OutputOption = None) -> None:
 
     text = json.dumps(json_schema(ScenarioFile, "dualplan scenario"), indent=2) + "\n"
     if output_file is None:
-        sys.stdout.write(text)
+        print_text(text)
     else:
         write_text(output_file, text)

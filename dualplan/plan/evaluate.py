@@ -5,6 +5,7 @@ Nothing here is an equation of its own: traffic, closed form, throughput and lat
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,10 @@ from dualplan.spec.workload import mean_turns
 
 if TYPE_CHECKING:
     from dualplan.plan.pairs import PairRates
+
+
+MOST_NODES = 10_000
+FEW_NODES = 24
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,9 +187,11 @@ def best_node_split(scenario: Scenario, nodes: int, *, check_flow: bool = False)
     """
     if nodes < 2:
         raise InputError("--nodes", f"{nodes} cannot be split", "at least 2: one prefill and one decode node")
+    if nodes > MOST_NODES:
+        raise InputError("--nodes", f"{nodes} is more than the {MOST_NODES:,} that are searched")
     answers = []
     faults: list[str] = []
-    for prefill in range(1, nodes):
+    for prefill in _likely_splits(scenario, nodes):
         try:
             answers.append(evaluate(scenario, prefill, nodes - prefill))
         except InputError as error:  # a given parallelism that this split cannot host
@@ -193,6 +200,20 @@ def best_node_split(scenario: Scenario, nodes: int, *, check_flow: bool = False)
         raise InputError("", problems=dict.fromkeys(faults))
     best = max(answers, key=lambda answer: (answer.feasible, answer.turns_per_s))
     return evaluate(scenario, best.prefill_nodes, best.decode_nodes, check_flow=True) if check_flow else best
+
+
+def _likely_splits(scenario: Scenario, nodes: int) -> Iterable[int]:
+    """Prefill node counts worth a full evaluation: all of few, of many the best ones by the grid."""
+    if nodes <= FEW_NODES or scenario.prefill_parallel or scenario.decode_parallel:
+        return range(1, nodes)
+    from dualplan.plan.grid import evaluate_grid
+
+    prefill = list(range(1, nodes))
+    grid = evaluate_grid(scenario, prefill, [nodes - count for count in prefill])
+    rank = sorted(
+        range(len(prefill)), key=lambda i: (not (grid.fits[i] and grid.inside_range[i]), -grid.turns_per_s[i])
+    )
+    return sorted({prefill[i] for i in rank[:FEW_NODES]})
 
 
 def _loads(setup: Setup, problem: Problem, rate: Rate) -> tuple[Load, ...]:
@@ -209,11 +230,17 @@ def _loads(setup: Setup, problem: Problem, rate: Rate) -> tuple[Load, ...]:
                 unit=resource.unit,
                 load=float(load),
                 capacity=float(resource.capacity),
-                utilization=float(load / resource.capacity),
+                utilization=_share(load, resource.capacity),
                 detail=resource.detail,
             )
         )
     return tuple(loads)
+
+
+def _share(load: float, capacity: float) -> float:
+    """Load over capacity; what is full but for rounding is full."""
+    share = float(load / capacity)
+    return 1.0 if abs(share - 1) < 1e-9 else share
 
 
 def _pair_loads(rates: PairRates) -> tuple[Load, ...]:
@@ -224,7 +251,7 @@ def _pair_loads(rates: PairRates) -> tuple[Load, ...]:
         before = totals.get(key, (0.0, 0.0))
         totals[key] = (before[0] + load, before[1] + capacity)
     return tuple(
-        Load(name=name, side=side, unit=unit, load=load, capacity=room, utilization=load / room, detail=label)
+        Load(name=name, side=side, unit=unit, load=load, capacity=room, utilization=_share(load, room), detail=label)
         for (name, label, side, unit), (load, room) in totals.items()
     )
 
@@ -290,7 +317,7 @@ def _bottleneck(problem: Problem, rate: Rate, missing: dict[str, str]) -> Bottle
     binding = problem.resources[rate.binding]
     relieved = solve(problem, without=(rate.binding,))
     following = None if relieved.binding is None else problem.resources[relieved.binding].name
-    gain = None if relieved.turns_per_s is None else float(relieved.turns_per_s / rate.turns_per_s - 1)
+    gain = None if relieved.turns_per_s is None else max(float(relieved.turns_per_s / rate.turns_per_s - 1), 0.0)
     return Bottleneck(resource=binding.name, side=binding.side, utilization=1.0, next=following, next_gain=gain)
 
 

@@ -126,6 +126,8 @@ def solve_pairs(setup: Setup, mode: Mode, decode_share: float) -> PairRates:
         problem = build(_alone(setup, node_class), mode)
         lanes[node_class.side] += _lanes(node_class, problem, links)
     paths = [(0, 1.0)] if mode in SINGLE_SIDED else [(0, 1 - decode_share), (1, decode_share)]
+    # weights around one, whatever the number of nodes
+    everything = sum(w for _, w, _ in lanes["prefill"]) * sum(w for _, w, _ in lanes["decode"])
     flows: list[Flow] = []
     ends: list[tuple[int, NodeClass, NodeClass]] = []
     for path, share in paths:
@@ -135,7 +137,7 @@ def solve_pairs(setup: Setup, mode: Mode, decode_share: float) -> PairRates:
                 hops = tuple((name, times[path]) for name, times in route.items() if times[path] > NEGLIGIBLE)
                 weight = prefill_weight * decode_weight * share
                 if weight and hops:
-                    flows.append(Flow(id=len(flows), route=hops, size=1.0, weight=weight))
+                    flows.append(Flow(id=len(flows), route=hops, size=1.0, weight=weight / everything))
                     ends.append((path, prefill, decode))
     flow_problem = FlowProblem(
         links=tuple(Link(id=name, capacity=nodes) for name, (_, _, nodes) in links.items()), flows=tuple(flows)

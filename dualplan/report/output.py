@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from dualplan.errors import printable
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -32,12 +34,16 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
     markdown: Callable[[], str] | None = None
 
 
-def render(output: Output, form: Format) -> str:
-    """The text of an output in a machine format; ``table`` is printed through a console instead."""
+def render(output: Output, form: Format, *, ascii_only: bool = False) -> str:
+    """The text of an output in a machine format; ``table`` is printed through a console instead.
+
+    ``ascii_only``: JSON with escapes instead of other characters, for an output that cannot hold them.
+    """
     if form == "json":
-        return json.dumps(clean(output.data), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        return json.dumps(clean(output.data), indent=2, ensure_ascii=ascii_only, allow_nan=False) + "\n"
     if form == "jsonl":
-        return "".join(json.dumps(clean(row), ensure_ascii=False, allow_nan=False) + "\n" for row in output.rows)
+        rows = (json.dumps(clean(row), ensure_ascii=ascii_only, allow_nan=False) for row in output.rows)
+        return "".join(row + "\n" for row in rows)
     if form == "csv":
         return csv_text([flat(clean(row)) for row in output.rows])
     return output.markdown() if output.markdown else markdown_table([flat(clean(row)) for row in output.rows])
@@ -97,10 +103,9 @@ def csv_text(rows: Sequence[dict[str, Any]]) -> str:
         cells = []
         for column in columns:
             value = row.get(column)
-            text = _cell(value)
-            cells.append(
-                "'" + text if isinstance(value, str) and text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
-            )
+            text = "".join(c for c in _cell(value) if c in "\n\t" or c.isprintable())
+            formula = isinstance(value, str) and text[:1] in ("=", "+", "-", "@", "\t")
+            cells.append("'" + text if formula else text)
         writer.writerow(cells)
     return buffer.getvalue()
 
@@ -112,8 +117,8 @@ def markdown_table(rows: Sequence[dict[str, Any]]) -> str:
         rows, columns = [{"key": key, "value": value} for key, value in rows[0].items()], ["key", "value"]
 
     def escape(value: Any) -> str:
-        text = f"{value:.6g}" if isinstance(value, float) else _cell(value)
-        return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
+        text = f"{value:.6g}" if isinstance(value, float) else printable(_cell(value).replace("\n", " "))
+        return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
 
     lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
     lines += ["| " + " | ".join(escape(row.get(column)) for column in columns) + " |" for row in rows]

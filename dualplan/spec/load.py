@@ -9,12 +9,15 @@ record says what a value must be, so ``no``, ``1e9`` and ``08`` mean the same fo
 
 from __future__ import annotations
 
+import os
+import tempfile
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, BinaryIO, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -41,7 +44,7 @@ Money = Annotated[float, _quantity("USD", "199000USD", ge=0)]
 HourlyPrice = Annotated[float, _quantity("USD/h", "55.04USD/h", ge=0)]
 Share = Annotated[float, Meta(extra={"dimension": "1", "ge": 0, "le": 1}, ge=0, le=1)]
 BelowOne = Annotated[float, Meta(extra={"dimension": "1", "ge": 0, "lt": 1}, ge=0, lt=1)]
-Efficiency = Annotated[float, Meta(extra={"dimension": "1", "gt": 0, "le": 1}, gt=0, le=1)]
+Efficiency = Annotated[float, Meta(extra={"dimension": "1", "ge": 1e-6, "le": 1}, ge=1e-6, le=1)]
 Factor = Annotated[float, Meta(extra={"dimension": "1", "ge": 1}, ge=1)]
 Positive = Annotated[float, Meta(extra={"gt": 0}, gt=0)]
 NonNegative = Annotated[float, Meta(extra={"ge": 0}, ge=0)]
@@ -203,6 +206,57 @@ def read_yaml(path: Path, *, where: str = "") -> Node:
     return parse_yaml(read_text(path, where=where), where or str(path))
 
 
+# ---------------------------------------------------------------- writing
+
+
+@contextmanager
+def written(path: Path, where: str = "") -> Iterator[BinaryIO]:
+    """A binary file to write ``path`` with: it replaces the target whole when the block ends, or not at all.
+
+    Devices and pipes are written directly, a symbolic link's target is what is replaced, and an existing file keeps its
+    mode. Raises InputError where writing is impossible.
+    """
+    where = where or str(path)
+    temporary: Path | None = None
+    try:
+        if path.is_dir():
+            raise InputError(where, "is a directory, a file name is needed")
+        target = Path(os.path.realpath(path))
+        if _written_directly(path, target):
+            with path.open("wb") as device:
+                yield device
+            return
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=".dualplan.", suffix=".part")
+        temporary = Path(name)
+        with os.fdopen(handle, "wb") as part:
+            yield part
+            part.flush()
+            os.fsync(part.fileno())
+        temporary.chmod(_mode(target))
+        temporary.replace(target)
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise InputError(where, f"cannot be written: {error.strerror or error}") from None
+    finally:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+
+
+def _written_directly(path: Path, target: Path) -> bool:
+    """Whether a path is something that must not be renamed over: a device, a pipe, a name of an open file."""
+    special = any(str(name).startswith(("/dev/", "/proc/")) for name in (path.absolute(), target))
+    return special or (target.exists() and not target.is_file())
+
+
+def _mode(target: Path) -> int:
+    if target.exists():
+        return target.stat().st_mode & 0o7777
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
 # ---------------------------------------------------------------- merging
 
 
@@ -355,7 +409,9 @@ def _decode_struct(node: Node, kind: Any, path: str, problems: list[str]) -> Any
         return kind(**values)
     except (InputError, ValueError) as error:
         lines = error.problems if isinstance(error, InputError) else (str(error),)
-        problems.extend(problem(where, line) for line in lines)
+        # what does not go together is blamed on the flag that changed it, if one did
+        flag = next((leaf.place for _, leaf in leaves(node) if leaf.origin == "flag"), None)
+        problems.extend(problem(flag or where, line) for line in lines)
         return None
 
 
@@ -387,7 +443,7 @@ def _scalar(node: Node, kind: Any, extra: Mapping[str, Any], where: str) -> Any:
     if "dimension" in extra:
         value: float = parse(text, extra["dimension"], where)
     else:
-        value = _number(text, kind, node.quoted, where)
+        value = _number(text, kind, node.quoted or node.origin == "flag", where)
     _check_bounds(value, extra, text, where)
     return value
 
