@@ -2,7 +2,8 @@
 
 Every function here runs as ordinary Python; ``compiled`` gives the same functions through Numba, with the same
 results to the last bit. Nothing in this file knows records, names or files: ``store`` lays the arrays out,
-``maxmin`` states what they mean.
+``maxmin`` states what they mean. It is one file because Numba's cache looks for changes in the file of a function,
+not in those of the functions it calls.
 
 Words: a *lane* is what one traffic class sees of a link (a link without class weights has a single lane); a *class*
 is a set of flows with the same route, weight, rate cap, priority and traffic class; a *hop* is one crossing of a
@@ -841,14 +842,14 @@ _EVENTS = (
 
 
 def plain_work() -> int:
-    """Rates to find in plain Python (some 10 us each) before going on compiled pays: few if machine code is kept.
+    """Rates to find in plain Python (some 20 us each) before going on compiled pays: few if machine code is kept.
 
     Making machine code takes about ten seconds, loading it half a second.
     """
     here = Path(__file__)
     pattern = f"{here.stem}.advance-*.py{sys.version_info.major}{sys.version_info.minor}.nbi"
-    made = max((file.stat().st_mtime for file in (here.parent / "__pycache__").glob(pattern)), default=0.0)
-    return 50_000 if made > here.stat().st_mtime else 1_000_000
+    made = [file.stat().st_mtime for file in (here.parent / "__pycache__").glob(pattern)]
+    return 30_000 if made and max(made) > here.stat().st_mtime else 400_000
 
 
 @functools.cache
