@@ -1,0 +1,93 @@
+"""Where a request is placed: on a prefill engine, on a decode engine, and which side reads its prefix.
+
+Each policy is a pure function over arrays that runs as ordinary Python and through Numba. An *engine* serves one
+sequence at a time (one GPU, or a tensor-parallel group); ``tokens`` are the unfinished tokens placed on each engine,
+``sequences`` the unfinished requests, ``room`` the free KV bytes. Engines ``first`` to ``end - 1`` are candidates.
+All return the chosen engine, or -1 when the request must wait. Source: DualPath (arXiv 2602.21548), section 5.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def prefill_three_classes(
+    tokens: Any,
+    marked: Any,
+    room: Any,
+    queue: Any,
+    engines_per_node: int,
+    first: int,
+    end: int,
+    need: float,
+    alpha: float,
+    beta: float,
+) -> int:
+    """Engines above ``beta`` tokens get nothing; of the rest those on nodes whose storage queue is at most ``alpha``
+    come first; in the preferred class the fewest tokens win.
+
+    ``queue``: seconds of reads that wait at the storage NIC of each node; ``alpha`` in seconds, ``beta`` in tokens.
+    ``marked``: tokens by which engines are classified; the same array as ``tokens``, or a copy from the start of the
+    fetch for the published pseudo-code, which classifies once. ``need``: KV bytes that must be free.
+    """
+    best, best_class = -1, 2
+    for e in range(first, end):
+        if marked[e] > beta or room[e] < need:
+            continue
+        kind = 0 if queue[e // engines_per_node] <= alpha else 1
+        if kind < best_class or (kind == best_class and tokens[e] < tokens[best]):
+            best, best_class = e, kind
+    return best
+
+
+def least_tokens(tokens: Any, room: Any, first: int, end: int, need: float) -> int:
+    """The engine with the fewest unfinished tokens among those with room."""
+    best = -1
+    for e in range(first, end):
+        if room[e] >= need and (best < 0 or tokens[e] < tokens[best]):
+            best = e
+    return best
+
+
+def in_turn(turn: int, room: Any, first: int, end: int, need: float) -> int:
+    """The engine whose turn it is, whatever its load (round robin); it waits if that engine has no room."""
+    e = first + turn % (end - first)
+    return e if room[e] >= need else -1
+
+
+def decode_by_threshold(
+    tokens: Any, sequences: Any, room: Any, total: float, first: int, end: int, length: float, need: float
+) -> int:
+    """Among engines with room those that stay within ``Z`` tokens, fewest sequences first; if there is none, the
+    fewest tokens.
+
+    ``Z = 1.05 * (length + total) / engines`` with ``total`` the tokens on all candidates. ``length`` in tokens,
+    ``need`` in bytes.
+    """
+    limit = 1.05 * (length + total) / (end - first)
+    within, other = -1, -1
+    for e in range(first, end):
+        if room[e] < need:
+            continue
+        if tokens[e] + length <= limit:
+            if within < 0 or sequences[e] < sequences[within]:
+                within = e
+        elif other < 0 or tokens[e] < tokens[other]:
+            other = e
+    return within if within >= 0 else other
+
+
+def shorter_queue(prefill_free: float, decode_free: float) -> int:
+    """0 to read on the prefill side, 1 on the decode side: where the storage NIC is free earlier."""
+    return 0 if prefill_free <= decode_free else 1
+
+
+def split_shares(now: float, prefill_free: float, decode_free: float, seconds: float) -> float:
+    """Decode-side share of a read split so that both storage NICs end together; ``seconds``: the read on one NIC.
+
+    Bounded to 0..1 where one queue is longer than the whole read.
+    """
+    prefill, decode = max(prefill_free - now, 0.0), max(decode_free - now, 0.0)
+    if seconds <= 0.0:
+        return 0.0
+    return min(max((prefill - decode + seconds) / (2.0 * seconds), 0.0), 1.0)

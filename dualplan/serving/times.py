@@ -1,0 +1,172 @@
+"""Service times of a deployment: from a fitted parameter set, or from the roofline of the hardware profile."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+import msgspec
+
+from dualplan.model import compute, kv
+from dualplan.model.collectives import decode_collective_bytes_per_token
+from dualplan.model.demand import peak_flops, scale_up_gpus
+from dualplan.model.latency import decode_base, decode_slope
+from dualplan.model.memory import kv_share_per_gpu, weight_bytes_per_gpu
+from dualplan.spec.load import CountOrZero, NonNegative, Positive, Share, decode, read_yaml
+from dualplan.spec.parallel import Parallel
+from dualplan.spec.scenario import Scenario
+from dualplan.spec.workload import per_turn_means
+
+QUOTA = 0.3
+"""Attention time of one engine in one pass [s] (DualPath, section 5.4)."""
+
+READ_QUEUE = 3.0
+"""alpha: reads that wait at a node before it stops being preferred [s] (DualPath, section 5.2)."""
+
+ENGINE_QUEUE = 5.0
+"""beta: work of an engine beyond which it gets nothing [s] (DualPath, section 5.2)."""
+
+SHORTEST_PASS = 1e-3
+"""A pass takes at least this long [s], so that idle groups do not spin."""
+
+
+class ParameterSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One fitted set for a model on a kind of node. Times in s, rates in B/s; the rest are shares.
+
+    ``pass_time_per_layer``: what a forward pass takes for a layer however little it computes. ``time_per_request``,
+    ``time_per_token``, ``time_per_context_token``: work of an engine for a request in a pass, for each new token and
+    for each cached one. ``decode_base``, ``decode_slope``, ``decode_quadratic``: step time by sequences of an engine.
+    ``decode_read_slowdown``: what reads on both sides add to a step. ``snic_efficiency``, ``time_per_read``: storage
+    NIC; ``both_sides``: share of its rate that is left when both sides read. ``handover``, ``handover_rate``: from
+    the end of prefill to decode.
+    """
+
+    model: str
+    hardware: str
+    pass_time_per_layer: NonNegative
+    time_per_request: NonNegative = 0.0
+    time_per_token: NonNegative
+    time_per_context_token: NonNegative
+    decode_base: Positive
+    decode_slope: NonNegative
+    decode_quadratic: NonNegative = 0.0
+    decode_read_slowdown: NonNegative = 0.0
+    snic_efficiency: Share
+    time_per_read: NonNegative
+    both_sides: Share = 1.0
+    handover: NonNegative = 0.0
+    handover_rate: Positive
+    redundant_experts: CountOrZero = 0
+    fitted_on: str = ""
+    sources: tuple[str, ...] = ()
+
+
+class _Sets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    sets: tuple[ParameterSet, ...]
+
+
+class Times(msgspec.Struct, frozen=True, kw_only=True):
+    """Service times of one engine and one storage NIC, as the kernel takes them. Times in s, rates in B/s.
+
+    ``origin`` says in words where they come from, ``name`` names the fitted set or is ``roofline``.
+    """
+
+    name: str
+    origin: str
+    pass_base: float
+    per_request: float
+    per_token: float
+    per_context: float
+    per_token_context: float
+    quota: float
+    decode_base: float
+    decode_slope: float
+    decode_quadratic: float
+    decode_read_slowdown: float
+    snic_efficiency: float
+    time_per_read: float
+    both_sides: float
+    handover: float
+    handover_rate: float
+    redundant_experts: int = 0
+
+
+def parameter_sets() -> tuple[ParameterSet, ...]:
+    """The shipped sets."""
+    path = Path(str(files("dualplan.data") / "calibration.yaml"))
+    return decode(read_yaml(path), _Sets).sets
+
+
+def find_set(model: str, hardware: str) -> ParameterSet | None:
+    """The shipped set of a model on a kind of node."""
+    return next((s for s in parameter_sets() if s.model == model and s.hardware == hardware), None)
+
+
+def from_set(found: ParameterSet, layers: int) -> Times:
+    """A fitted set as service times."""
+    return Times(
+        name=f"{found.model} on {found.hardware}",
+        origin=f"parameter set {found.model} on {found.hardware}, fitted on {found.fitted_on}",
+        pass_base=found.pass_time_per_layer * layers,
+        per_request=found.time_per_request,
+        per_token=found.time_per_token,
+        per_context=found.time_per_context_token,
+        per_token_context=0.0,
+        quota=QUOTA,
+        decode_base=found.decode_base,
+        decode_slope=found.decode_slope,
+        decode_quadratic=found.decode_quadratic,
+        decode_read_slowdown=found.decode_read_slowdown,
+        snic_efficiency=found.snic_efficiency,
+        time_per_read=found.time_per_read,
+        both_sides=found.both_sides,
+        handover=found.handover,
+        handover_rate=found.handover_rate,
+        redundant_experts=found.redundant_experts,
+    )
+
+
+def from_roofline(scenario: Scenario, prefill: Parallel, decode_parallel: Parallel) -> Times:
+    """Service times from peaks and the profile's named efficiencies, as ``feasible`` has them.
+
+    Attention is taken linear in the context through its value at the mean context of the workload and at none.
+    """
+    model, first, second = scenario.model, scenario.hardware, scenario.decode_hardware
+    form = kv.check_format(scenario.settings.kv_format or model.kv_format, model, "kv_format")
+    peak = peak_flops(first.gpu, model.weight_dtype)
+    gemm, attention = peak * first.efficiency.prefill * prefill.tp, peak * first.efficiency.attention * prefill.tp
+    means = per_turn_means(scenario.workload)
+    context = max(means.context, 1.0)
+    at_none = compute.attention_flops(model, 1, 0)
+    slope = (compute.attention_flops(model, 1, context) - at_none) / context
+    during = means.context + means.append + means.generated / 2
+    share = kv_share_per_gpu(model, decode_parallel, form)
+    weights = weight_bytes_per_gpu(model, decode_parallel)
+    hbm = second.gpu.hbm_bandwidth * second.efficiency.hbm
+    rate = peak_flops(second.gpu, model.weight_dtype) * (second.efficiency.decode or second.efficiency.prefill)
+    nic = second.cnic.count * second.cnic.rate * second.cnic.efficiency / second.gpu.count
+    flops = compute.gemm_flops(model, 1) + compute.attention_flops(model, 1, during)
+    collective = decode_collective_bytes_per_token(model, decode_parallel, scale_up_gpus(second))
+    return Times(
+        name="roofline",
+        origin=f"roofline with the efficiencies of {first.name}"
+        + (f" and {second.name}" if second.name != first.name else "")
+        + " (no fitted set for this model and hardware)",
+        pass_base=0.0,
+        per_request=0.0,
+        per_token=compute.gemm_flops(model, 1) / gemm + at_none / attention,
+        per_context=0.0,
+        per_token_context=slope / attention,
+        quota=QUOTA,
+        decode_base=decode_base(weights, hbm, model.num_layers, second.efficiency.decode_layer_time),
+        decode_slope=decode_slope(
+            share * kv.kv_read_bytes(model, form, during), hbm, flops / decode_parallel.tp, rate, collective, nic
+        ),
+        decode_quadratic=0.0,
+        decode_read_slowdown=0.0,
+        snic_efficiency=first.snic.efficiency,
+        time_per_read=first.snic.time_per_read,
+        both_sides=1.0,
+        handover=0.0,
+        handover_rate=second.cnic.count * second.cnic.rate * second.cnic.efficiency / second.gpu.count,
+    )
