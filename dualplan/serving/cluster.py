@@ -285,7 +285,7 @@ def state(
     return k.State(
         number=number,
         choice=choice,
-        count=np.zeros(k.N_COUNTS, dtype=np.int64),
+        counter=np.zeros(k.N_COUNTS, dtype=np.int64),
         total=total,
         arrival=np.ascontiguousarray(arrivals, dtype=np.float64),
         agent=agent,

@@ -61,7 +61,7 @@ DECODE_GROUPS, DECODE_GROUP_SIZE, DECODE_PER_NODE, DECODE_NICS = 8, 9, 10, 11
 N_CHOICES = 12
 ORACLE, ONE_SIDE, BOTH_SIDES, SPLIT = 0, 1, 2, 3
 
-# entries of State.count
+# entries of State.counter
 N_HEAP, N_ARRIVED, N_DONE, N_RECORDS, N_SAMPLES, N_EVENTS, N_WAITING = 0, 1, 2, 3, 4, 5, 6
 N_PREFILLING, N_DECODING, TURN_PREFILL, TURN_DECODE, TURN_SIDE, TURN_GROUP, N_PASSES = 7, 8, 9, 10, 11, 12, 13
 STOPPED, N_UNDER_WAY = 14, 15
@@ -102,7 +102,7 @@ class State(NamedTuple):
 
     number: Floats
     choice: Ints
-    count: Ints
+    counter: Ints
     total: Floats
     arrival: Floats
     agent: Floats
@@ -134,8 +134,8 @@ class State(NamedTuple):
 
 def push(s: State, time: float, item: int) -> None:
     """Add an event. Items: 3*agent for a decode start or a return, 3*group + 1 a boundary, 3*pool + 2 a completion."""
-    i = s.count[N_HEAP]
-    s.count[N_HEAP] += 1
+    i = s.counter[N_HEAP]
+    s.counter[N_HEAP] += 1
     while i > 0:
         parent = (i - 1) >> 1
         above = s.heap_time[parent]
@@ -151,8 +151,8 @@ def push(s: State, time: float, item: int) -> None:
 def pop(s: State) -> int:
     """Remove the earliest event and return its item; of equal times the lowest item."""
     first = s.heap_item[0]
-    s.count[N_HEAP] -= 1
-    n = s.count[N_HEAP]
+    s.counter[N_HEAP] -= 1
+    n = s.counter[N_HEAP]
     time, item = s.heap_time[n], s.heap_item[n]
     i = 0
     while True:
@@ -204,7 +204,7 @@ def merge(s: State, a: int, b: int) -> int:
 def sequence_bytes(s: State, turn: int) -> float:
     """KV of a sequence at the end of a turn [B]."""
     tokens = s.turns[turn, CONTEXT] + s.turns[turn, APPEND] + s.turns[turn, GENERATED]
-    return tokens * s.number[KV_BYTES] + s.number[STATE_BYTES]
+    return float(tokens * s.number[KV_BYTES] + s.number[STATE_BYTES])
 
 
 def hit(s: State, turn: int) -> float:
@@ -215,9 +215,9 @@ def hit(s: State, turn: int) -> float:
 
 def count_under_way(s: State, now: float, change: int) -> None:
     """Add to the turns under way and to their time integral."""
-    s.total[UNDER_WAY_TIME] += s.count[N_UNDER_WAY] * (now - s.total[UNDER_WAY_SINCE])
+    s.total[UNDER_WAY_TIME] += s.counter[N_UNDER_WAY] * (now - s.total[UNDER_WAY_SINCE])
     s.total[UNDER_WAY_SINCE] = now
-    s.count[N_UNDER_WAY] += change
+    s.counter[N_UNDER_WAY] += change
 
 
 def begin_turn(s: State, a: int, now: float) -> None:
@@ -231,8 +231,8 @@ def begin_turn(s: State, a: int, now: float) -> None:
     groups = s.choice[PREFILL_GROUPS]
     best = 0
     if s.choice[PREFILL_POLICY] == 3:
-        best = s.count[TURN_GROUP] % groups
-        s.count[TURN_GROUP] += 1
+        best = s.counter[TURN_GROUP] % groups
+        s.counter[TURN_GROUP] += 1
     else:
         for p in range(1, groups):
             if s.group[p, LOAD] < s.group[best, LOAD]:
@@ -244,7 +244,7 @@ def begin_turn(s: State, a: int, now: float) -> None:
     else:
         s.agent_index[s.group_index[best, QUEUE_TAIL], NEXT] = a
     s.group_index[best, QUEUE_TAIL] = a
-    s.count[N_WAITING] += 1
+    s.counter[N_WAITING] += 1
     count_under_way(s, now, 1)
     if s.group_index[best, ACTIVE] == 0:
         s.group_index[best, ACTIVE] = 1
@@ -303,8 +303,8 @@ def issue_read(s: State, a: int, now: float, size: float) -> None:
                 # both idle: the one that has been idle longer
                 side = 0 if s.prefill_nic[p_nic] <= s.decode_nic[d_nic] else 1
         elif s.choice[READ_POLICY] == 1:
-            side = s.count[TURN_SIDE] % 2
-            s.count[TURN_SIDE] += 1
+            side = s.counter[TURN_SIDE] % 2
+            s.counter[TURN_SIDE] += 1
         share = float(side)
     started, end = math.inf, now
     if share < 1.0:
@@ -345,7 +345,7 @@ def place_prefill(s: State, a: int, p: int, now: float, need: float) -> int:
     policy = s.choice[PREFILL_POLICY]
     load, room = s.engine[:, P_LOAD], s.engine[:, P_ROOM]
     if policy == 3:
-        return in_turn(s.count[TURN_PREFILL], room, first, end, need)
+        return in_turn(s.counter[TURN_PREFILL], room, first, end, need)
     if policy == 2:
         return least_tokens(load, room, first, end, need)
     per_node, nics = s.choice[PREFILL_PER_NODE], s.choice[PREFILL_NICS]
@@ -371,7 +371,7 @@ def place_decode(s: State, length: float, need: float) -> int:
     tokens, room = s.decoder[:, D_TOKENS], s.decoder[:, D_ROOM]
     policy = s.choice[DECODE_POLICY]
     if policy == 2:
-        return in_turn(s.count[TURN_DECODE], room, first, end, need)
+        return in_turn(s.counter[TURN_DECODE], room, first, end, need)
     if policy == 1:
         return least_tokens(tokens, room, first, end, need)
     total = s.pool[best, POOL_TOKENS]
@@ -396,8 +396,8 @@ def fetch(s: State, p: int, now: float) -> None:
         d = place_decode(s, length, whole)
         if d < 0:
             break
-        s.count[TURN_PREFILL] += 1
-        s.count[TURN_DECODE] += 1
+        s.counter[TURN_PREFILL] += 1
+        s.counter[TURN_DECODE] += 1
         s.group_index[p, QUEUE] = s.agent_index[a, NEXT]
         s.agent_index[a, NEXT] = NONE
         if s.group_index[p, PENDING] == NONE:
@@ -418,8 +418,8 @@ def fetch(s: State, p: int, now: float) -> None:
         s.decoder[d, D_SEQUENCES] += 1.0
         s.decoder[d, D_ROOM] -= whole
         s.pool[d // s.choice[DECODE_GROUP_SIZE], POOL_TOKENS] += length
-        s.count[N_WAITING] -= 1
-        s.count[N_PREFILLING] += 1
+        s.counter[N_WAITING] -= 1
+        s.counter[N_PREFILLING] += 1
         old = hit(s, turn)
         loaded = old * s.number[KV_BYTES] + (s.number[STATE_BYTES] if old > 0.0 else 0.0)
         issue_read(s, a, now, loaded)
@@ -473,7 +473,7 @@ def boundary(s: State, p: int, now: float) -> None:
         return
     took = max(s.number[PASS_BASE] + slowest, s.number[PASS_IDLE])
     if slowest > 0.0:
-        s.count[N_PASSES] += 1
+        s.counter[N_PASSES] += 1
         s.total[PASS_TIME] += took
         s.total[WORK_MAX] += heaviest
         s.total[WORK_MEAN] += attention / size
@@ -516,7 +516,7 @@ def first_token(s: State, a: int, now: float) -> None:
     e, d = s.agent_index[a, PREFILL_ENGINE], s.agent_index[a, DECODE_ENGINE]
     s.agent[a, FIRST] = now
     s.engine[e, P_ROOM] += s.agent[a, HELD]
-    s.count[N_PREFILLING] -= 1
+    s.counter[N_PREFILLING] -= 1
     turn = s.agent_index[a, TURN]
     wait = s.number[HANDOVER]
     if s.choice[MODE] != ORACLE:
@@ -573,7 +573,7 @@ def start_decode(s: State, a: int, now: float) -> None:
     s.agent_index[a, RIGHT_CHILD] = NONE
     s.pool_index[d, ROOT] = merge(s, s.pool_index[d, ROOT], a)
     s.pool_index[d, N_IN_POOL] += 1
-    s.count[N_DECODING] += 1
+    s.counter[N_DECODING] += 1
     expect(s, d, now)
 
 
@@ -589,7 +589,7 @@ def complete(s: State, d: int, now: float) -> None:
             break
         s.pool_index[d, ROOT] = merge(s, s.agent_index[a, LEFT_CHILD], s.agent_index[a, RIGHT_CHILD])
         s.pool_index[d, N_IN_POOL] -= 1
-        s.count[N_DECODING] -= 1
+        s.counter[N_DECODING] -= 1
         end_turn(s, a, now, step)
     expect(s, d, now)
 
@@ -605,7 +605,7 @@ def end_turn(s: State, a: int, now: float, step: float) -> None:
     s.decoder[d, D_ROOM] += s.agent[a, NEEDS]
     s.pool[d // s.choice[DECODE_GROUP_SIZE], POOL_TOKENS] -= length
     count_under_way(s, now, -1)
-    k = s.count[N_RECORDS]
+    k = s.counter[N_RECORDS]
     if k < len(s.record_time):
         s.record[k, R_SCHEDULING] = s.agent[a, FETCHED] - s.agent[a, READY]
         s.record[k, R_ALLOCATION] = s.agent[a, STARTED] - s.agent[a, FETCHED]
@@ -615,7 +615,7 @@ def end_turn(s: State, a: int, now: float, step: float) -> None:
         s.record[k, R_TPOT] = (now - s.agent[a, DECODING]) / (generated - 1.0) if generated > 1.0 else 0.0
         s.record_time[k] = now
         s.record_turn[k] = turn
-    s.count[N_RECORDS] += 1
+    s.counter[N_RECORDS] += 1
     s.total[GENERATED_TOKENS] += generated
     grown = s.turns[turn, APPEND] + generated
     s.total[WRITTEN_BYTES] += grown * s.number[KV_BYTES]
@@ -633,7 +633,7 @@ def end_turn(s: State, a: int, now: float, step: float) -> None:
     else:
         s.total[WORKING_SET] -= length * s.number[KV_BYTES]
         s.agent[a, DONE_AT] = now
-        s.count[N_DONE] += 1
+        s.counter[N_DONE] += 1
         s.total[LAST_DONE] = now
 
 
@@ -642,33 +642,33 @@ def end_turn(s: State, a: int, now: float, step: float) -> None:
 
 def take_sample(s: State, time: float) -> None:
     """Note the state at a time; when the samples are full every second one goes and the interval doubles."""
-    k = s.count[N_SAMPLES]
+    k = s.counter[N_SAMPLES]
     if k == len(s.sample):
         half = k // 2
         for i in range(half):
             for column in range(s.sample.shape[1]):
                 s.sample[i, column] = s.sample[2 * i + 1, column]
-        s.count[N_SAMPLES] = k = half
+        s.counter[N_SAMPLES] = k = half
         s.total[SAMPLE_EVERY] *= 2.0
     s.sample[k, S_TIME] = time
-    s.sample[k, S_WAITING] = s.count[N_WAITING]
-    s.sample[k, S_PREFILLING] = s.count[N_PREFILLING]
-    s.sample[k, S_DECODING] = s.count[N_DECODING]
-    s.sample[k, S_TURNS] = s.count[N_RECORDS]
+    s.sample[k, S_WAITING] = s.counter[N_WAITING]
+    s.sample[k, S_PREFILLING] = s.counter[N_PREFILLING]
+    s.sample[k, S_DECODING] = s.counter[N_DECODING]
+    s.sample[k, S_TURNS] = s.counter[N_RECORDS]
     s.sample[k, S_WORKING_SET] = s.total[WORKING_SET]
     s.sample[k, S_READ] = s.total[READ_BYTES]
-    s.count[N_SAMPLES] = k + 1
+    s.counter[N_SAMPLES] = k + 1
     s.total[NEXT_SAMPLE] = time + s.total[SAMPLE_EVERY]
 
 
 def run(s: State, budget: int) -> bool:
     """Run up to ``budget`` events; True when nothing is left to do before the horizon."""
     agents = len(s.arrival)
-    enough = s.count[N_EVENTS] + budget
-    while s.count[N_EVENTS] < enough:
-        arrived = s.count[N_ARRIVED]
+    enough = s.counter[N_EVENTS] + budget
+    while s.counter[N_EVENTS] < enough:
+        arrived = s.counter[N_ARRIVED]
         arrives = s.arrival[arrived] if arrived < agents else math.inf
-        now = min(arrives, s.heap_time[0] if s.count[N_HEAP] > 0 else math.inf)
+        now = min(arrives, s.heap_time[0] if s.counter[N_HEAP] > 0 else math.inf)
         if now > s.number[HORIZON] or now == math.inf:
             if s.number[HORIZON] < math.inf:
                 count_under_way(s, s.number[HORIZON], 0)
@@ -677,9 +677,9 @@ def run(s: State, budget: int) -> bool:
         while s.total[NEXT_SAMPLE] <= now:
             take_sample(s, s.total[NEXT_SAMPLE])
         s.total[NOW] = now
-        s.count[N_EVENTS] += 1
+        s.counter[N_EVENTS] += 1
         if arrives <= now:
-            s.count[N_ARRIVED] += 1
+            s.counter[N_ARRIVED] += 1
             begin_turn(s, arrived, now)
             continue
         item = pop(s)
@@ -750,7 +750,7 @@ def _compile(numba: Any, cache: bool) -> SimpleNamespace:
     floats, table = numba.float64[::1], numba.float64[:, ::1]
     ints, indices = numba.int64[::1], numba.int64[:, ::1]
     tables = {"agent", "turns", "group", "pool", "engine", "decoder", "prefill_buffer", "decode_buffer", "sample"}
-    vectors = {"choice", "count", "heap_item", "record_turn"}
+    vectors = {"choice", "counter", "heap_item", "record_turn"}
     fields = [
         numba.float32[:, ::1]
         if name == "record"

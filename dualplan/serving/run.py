@@ -166,7 +166,7 @@ def online(
         if not _advance(s, progress, compiled, i / SLICES):
             stopped, end = "interrupted", float(s.total[k.NOW])
             break
-        n = int(s.count[k.N_RECORDS])
+        n = int(s.counter[k.N_RECORDS])
         ended = s.record[seen:n, :4].sum(axis=1, dtype=np.float64)
         seen = n
         over = over + 1 if len(ended) and ended.mean() > limit.ttft else 0
@@ -284,8 +284,8 @@ def _advance(s: k.State, progress: Progress | None, compiled: bool | None, share
 
 def _report(s: k.State, progress: Progress | None, share: float | None) -> None:
     if progress is not None:
-        done = s.count[k.N_RECORDS] / max(len(s.record_time), 1) if share is None else share
-        progress(float(done), int(s.count[k.N_RECORDS]), float(s.total[k.NOW]))
+        done = s.counter[k.N_RECORDS] / max(len(s.record_time), 1) if share is None else share
+        progress(float(done), int(s.counter[k.N_RECORDS]), float(s.total[k.NOW]))
 
 
 def _result(
@@ -300,9 +300,9 @@ def _result(
     rate: float | None,
     end: float | None = None,
 ) -> Result:
-    n = int(s.count[k.N_RECORDS])
+    n = int(s.counter[k.N_RECORDS])
     record, when, which = s.record[:n], s.record_time[:n], s.record_turn[:n]
-    arrived, done = int(s.count[k.N_ARRIVED]), int(s.count[k.N_DONE])
+    arrived, done = int(s.counter[k.N_ARRIVED]), int(s.counter[k.N_DONE])
     whole = kind == "offline" and done == len(s.arrival)
     now = float(s.total[k.LAST_DONE]) if whole else float(s.total[k.NOW]) if end is None else end
     counted = when > warm_up if warm_up else np.ones(n, dtype=bool)
@@ -358,8 +358,8 @@ def _result(
             "computed_tokens": float(s.total[k.COMPUTED_TOKENS]),
             "generated_tokens": float(s.total[k.GENERATED_TOKENS]),
         },
-        samples=s.sample[: int(s.count[k.N_SAMPLES])].copy(),
-        events=int(s.count[k.N_EVENTS]),
+        samples=s.sample[: int(s.counter[k.N_SAMPLES])].copy(),
+        events=int(s.counter[k.N_EVENTS]),
         decode_read_share=_ratio(s.total[k.DECODE_READ_BYTES], s.total[k.READ_BYTES])
         if laid.mode in ("dual-path", "split-read")
         else None,

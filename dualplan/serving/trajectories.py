@@ -178,10 +178,8 @@ def scaled(
 
 def _grows(trajectories: Trajectories) -> npt.NDArray[np.bool_]:
     """For each turn whether contexts of its trajectory grow from turn to turn (equal turns do not)."""
-    whole = trajectories.context + trajectories.append
     first, last = trajectories.offsets[:-1], trajectories.offsets[1:] - 1
-    growing = trajectories.context[last] >= whole[first] - 64
-    return np.repeat(growing & (last > first), trajectories.turns)
+    return np.repeat(trajectories.context[last] > trajectories.context[first], trajectories.turns)
 
 
 def dealt(trajectories: Trajectories, agents: int, seed: int) -> Ints:

@@ -1,0 +1,295 @@
+"""The simulation against what must hold for any queue, exact results of single stations, and the steady model."""
+
+import math
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dualplan.plan.evaluate import evaluate
+from dualplan.serving import kernel as k
+from dualplan.serving.cluster import cluster, state
+from dualplan.serving.population import draw, load_population
+from dualplan.serving.run import offline, online
+from dualplan.serving.times import Times, from_roofline
+from dualplan.serving.trajectories import Trajectories, dealt, equal_turns
+from dualplan.spec.load import Node
+from dualplan.spec.scenario import resolve, set_flags
+
+KV_27B = 21720
+"""Bytes of KV-cache of a token of the DS 27B model: (656 + 68) * 30."""
+
+NOTHING = Times(
+    name="test",
+    origin="test",
+    pass_base=0.0,
+    per_request=0.0,
+    per_token=0.0,
+    per_context=0.0,
+    per_token_context=0.0,
+    quota=0.3,
+    decode_base=1e-6,
+    decode_slope=0.0,
+    decode_quadratic=0.0,
+    decode_read_slowdown=0.0,
+    snic_efficiency=1.0,
+    time_per_read=0.0,
+    both_sides=1.0,
+    handover=0.0,
+    handover_rate=math.inf,
+)
+"""Service times of nothing; tests set what they look at."""
+
+
+def scenario(model="ds-27b", prefill=1, decode=1, **values):
+    keys = {"hardware": "dualpath-hopper", "model": model, "workload": "dualpath-64k", **values}
+    tree = {key: Node(str(value), key, origin="flag") for key, value in keys.items()}
+    tree["prefill_nodes"], tree["decode_nodes"] = (Node(str(n), "n", origin="flag") for n in (prefill, decode))
+    return resolve(Node(tree, "test", origin="flag"))
+
+
+def equal(turns, context, append, generated):
+    shape = np.ones(turns)
+    return Trajectories(
+        offsets=np.array([0, turns]),
+        context=shape * context,
+        append=shape * append,
+        generated=shape * generated,
+        think=shape * 0.0,
+        origin="equal turns",
+    )
+
+
+def times(**values):
+    return msgspec.structs.replace(NOTHING, **values)
+
+
+PEOPLE = draw(load_population(), 32768, 60, 5)
+BUSY = times(
+    pass_base=0.02,
+    per_request=0.002,
+    per_token=3e-5,
+    per_context=2e-7,
+    decode_base=0.012,
+    decode_slope=2e-4,
+    snic_efficiency=0.9,
+    time_per_read=0.006,
+    handover=0.02,
+    handover_rate=25e9,
+)
+
+
+# ---------------------------------------------------------------- laws
+
+
+@pytest.mark.parametrize("mode", ["basic", "layerwise", "dual-path", "split-read", "oracle"])
+@settings(max_examples=4)
+@given(agents=st.integers(1, 60), seed=st.integers(0, 9))
+def test_tokens_bytes_and_time_are_conserved(mode, agents, seed):
+    laid = cluster(scenario(), PEOPLE, mode=mode, times=BUSY)
+    found = offline(laid, PEOPLE, agents, seed=seed, compiled=True)
+    who = dealt(PEOPLE, agents, seed)
+    turns = np.concatenate([np.arange(PEOPLE.offsets[i], PEOPLE.offsets[i + 1]) for i in who])
+    hits = np.floor(PEOPLE.context[turns] / 64) * 64
+    assert found.agents_done == agents and found.turns == len(turns)
+    totals = found.totals
+    assert totals["hit_bytes"] == pytest.approx(hits.sum() * KV_27B)
+    assert totals["read_bytes"] == pytest.approx(0 if mode == "oracle" else hits.sum() * KV_27B)
+    computed = (PEOPLE.context[turns] - hits + PEOPLE.append[turns]).sum()
+    assert totals["computed_tokens"] == pytest.approx(computed)
+    assert totals["generated_tokens"] == pytest.approx(PEOPLE.generated[turns].sum())
+    written = (PEOPLE.append[turns] + PEOPLE.generated[turns]).sum() * KV_27B
+    assert totals["written_bytes"] == pytest.approx(written)
+    # Little's law: without think time every agent has one turn under way until it ends
+    whole = found.agent_time_s.mean * agents
+    assert found.in_system * found.simulated_s == pytest.approx(whole)
+    # the storage NICs work exactly as long as their reads take
+    reads = np.count_nonzero(hits)
+    busy = sum(found.utilization[f"{side}_snic_ingress"] for side in ("prefill", "decode")) * found.simulated_s
+    if mode not in ("oracle", "split-read"):
+        assert busy == pytest.approx(hits.sum() * KV_27B / 45e9 + 0.006 * reads)
+    if mode == "split-read":
+        # a read on both sides costs the time per read twice
+        assert hits.sum() * KV_27B / 45e9 + 0.006 * reads <= busy * (1 + 1e-9)
+        assert busy <= (hits.sum() * KV_27B / 45e9 + 0.012 * reads) * (1 + 1e-9)
+    assert sum(found.ttft_parts_s.values()) == pytest.approx(found.ttft_s.mean, rel=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["basic", "dual-path", "split-read", "oracle"])
+def test_memory_and_queues_are_empty_at_the_end(mode):
+    laid = cluster(scenario(), PEOPLE, mode=mode, times=BUSY)
+    s = state(laid, PEOPLE, np.zeros(50), seed=1)
+    while not k.compiled().run(s, 10**6):
+        pass
+    assert np.allclose(s.engine[:, k.P_ROOM], laid.prefill.room)
+    assert np.allclose(s.decoder[:, k.D_ROOM], laid.decode.room)
+    assert np.allclose(s.engine[:, k.P_LOAD], 0, atol=1e-9) and np.allclose(s.decoder[:, k.D_TOKENS], 0, atol=1e-6)
+    assert s.counter[k.N_WAITING] == s.counter[k.N_PREFILLING] == s.counter[k.N_DECODING] == 0
+    assert np.allclose(s.prefill_buffer[:, 0], 0, atol=1) and np.allclose(s.decode_buffer[:, 0], 0, atol=1)
+    assert abs(s.total[k.WORKING_SET]) < 1
+
+
+@pytest.mark.parametrize("policy", ["shortest-queue", "round-robin"])
+@pytest.mark.parametrize("mode", ["basic", "dual-path", "split-read", "oracle"])
+def test_compiled_and_plain_runs_agree_to_the_last_bit(mode, policy):
+    from dualplan.schedule.registry import policies
+
+    laid = cluster(scenario(), PEOPLE, mode=mode, times=BUSY, policies=policies(policy))
+    arrivals = np.sort(np.random.default_rng(2).random(15)) * 20
+    runs = [state(laid, PEOPLE, arrivals, seed=4) for _ in range(2)]
+    for s, kernel in zip(runs, (k.PLAIN, k.compiled()), strict=True):
+        assert kernel.run(s, 10**9)
+    for name in k.State._fields:
+        assert np.array_equal(getattr(runs[0], name), getattr(runs[1], name), equal_nan=True), name
+
+
+def test_same_seed_same_result_and_slices_do_not_matter():
+    laid = cluster(scenario(), PEOPLE, mode="dual-path", times=BUSY)
+    whole, sliced = (state(laid, PEOPLE, np.zeros(20), seed=3) for _ in range(2))
+    k.compiled().run(whole, 10**9)
+    while not k.compiled().run(sliced, 101):
+        pass
+    assert np.array_equal(whole.record, sliced.record)
+    assert offline(laid, PEOPLE, 20, seed=3).jct_s == whole.total[k.LAST_DONE]
+    assert offline(laid, PEOPLE, 20, seed=4).jct_s != whole.total[k.LAST_DONE]
+
+
+# ---------------------------------------------------------------- single stations
+
+
+def lindley(arrivals, service):
+    """Waits of a single server in order of arrival, by Lindley's recursion."""
+    waits = [0.0]
+    for gap in np.diff(arrivals):
+        waits.append(max(waits[-1] + service - gap, 0.0))
+    return np.array(waits)
+
+
+def test_a_storage_nic_is_an_md1_queue():
+    # one read of 0.1 s (one block and a fixed time) for each agent, everything else takes nothing
+    turn = equal(1, 64, 1, 1)
+    laid = cluster(scenario(), turn, mode="layerwise", times=times(time_per_read=0.1 - 64 * KV_27B / 50e9))
+    arrivals = np.cumsum(np.random.default_rng(8).exponential(0.2, 40_000))
+    s = state(laid, turn, arrivals, seed=0)
+    k.compiled().run(s, 10**9)
+    parts = s.record[: s.counter[k.N_RECORDS]].astype(float)
+    waits = lindley(arrivals, 0.1)
+    # a request is fetched at the next boundary, at most a millisecond later
+    assert (parts[:, k.R_ALLOCATION] + parts[:, k.R_SCHEDULING]).mean() == pytest.approx(waits.mean(), abs=1e-3)
+    # Pollaczek-Khinchine at half load: rho * S / (2 * (1 - rho)) = 0.05 s; 40,000 arrivals give it within 3 %
+    assert parts[:, k.R_ALLOCATION].mean() == pytest.approx(0.05, rel=0.03)
+
+
+def test_a_saturated_storage_nic_sets_the_completion_time():
+    # 20 agents, 10 turns, 1 GB each over one NIC at 50 GB/s and 5 ms a read: 200 * 25 ms, and the way in and out
+    tokens = round(1e9 / KV_27B / 64) * 64
+    turn = equal(10, tokens, 1, 2)
+    laid = cluster(scenario(), turn, mode="layerwise", times=times(time_per_read=0.005))
+    service = tokens * KV_27B / 50e9 + 0.005
+    assert offline(laid, turn, 20).jct_s == pytest.approx(200 * service, abs=0.01)
+
+
+def test_a_decode_pool_shares_its_steps():
+    # 16 sequences on 8 engines: every step takes 10 ms + 2 * 1 ms; 100 steps after the first token
+    turn = equal(1, 0, 10, 101)
+    laid = cluster(scenario(), turn, mode="oracle", times=times(decode_base=0.010, decode_slope=0.001))
+    found = offline(laid, turn, 16)
+    assert found.tpot_s.mean == pytest.approx(0.012, rel=1e-6)
+    assert found.ttst_s.mean == pytest.approx(0.012, rel=1e-6)
+    # two passes of a millisecond: one to be fetched, one to be computed
+    assert found.jct_s == pytest.approx(1.2 + 0.002, abs=1e-3)
+
+
+def test_speculative_decoding_takes_fewer_steps():
+    turn = equal(1, 0, 10, 101)
+    laid = cluster(scenario(), turn, mode="oracle", times=times(decode_base=0.010), tokens_per_step=2.0)
+    assert offline(laid, turn, 8).tpot_s.mean == pytest.approx(0.005)
+
+
+def test_a_turn_takes_two_and_a_half_passes():
+    # fetched at the first boundary (half a pass on average), read during the pass after it, computed in the next one
+    turn = equal(1, 0, 10, 1)
+    laid = cluster(scenario(), turn, mode="oracle", times=times(pass_base=0.1))
+    found = online(laid, turn, 0.5, duration=4000.0, warm_up=0.0, compiled=True)
+    parts = found.ttft_parts_s
+    assert parts["scheduling"] == pytest.approx(0.05, rel=0.05)
+    assert parts["read"] == pytest.approx(0.1, rel=1e-4)
+    assert parts["prefill"] == pytest.approx(0.1, rel=1e-4)
+
+
+def test_a_pass_takes_as_long_as_its_slowest_engine():
+    # 9 equal requests on 8 engines: one engine has two
+    turn = equal(1, 0, 100, 1)
+    laid = cluster(scenario(), turn, mode="oracle", times=times(pass_base=0.1, per_token=1e-3))
+    assert offline(laid, turn, 8).jct_s == pytest.approx(0.1 + 0.1 + 0.1)
+    assert offline(laid, turn, 9).jct_s == pytest.approx(0.1 + 0.1 + 0.2)
+
+
+def test_a_long_prompt_is_cut_by_the_attention_quota():
+    # attention of 4,096 tokens: 1e-7 / 2 * 4096^2 = 0.84 s, three passes under a quota of 0.3 s, not one
+    turn = equal(1, 0, 4096, 1)
+    laid = cluster(scenario(), turn, mode="oracle", times=times(pass_base=0.1, per_token_context=1e-7))
+    s = state(laid, turn, np.zeros(1), seed=0)
+    k.PLAIN.run(s, 10**6)
+    assert s.counter[k.N_PASSES] == 3
+    assert s.total[k.LAST_DONE] == pytest.approx(0.1 + 3 * 0.1 + 0.5e-7 * 4096**2)
+
+
+def test_decode_memory_holds_turns_back():
+    # an engine holds two sequences of 30,000 tokens, so 16 of 24 decode first and 8 after them
+    turn = equal(1, 0, 29_900, 101)
+    laid = cluster(scenario(), turn, mode="oracle", times=times(decode_base=0.01))
+    room = 2.5 * 30_001 * KV_27B
+    laid = msgspec.structs.replace(laid, decode=msgspec.structs.replace(laid.decode, room=room))
+    assert offline(laid, turn, 16).jct_s == pytest.approx(1.0, abs=0.01)
+    assert offline(laid, turn, 24).jct_s == pytest.approx(2.0, abs=0.02)
+
+
+# ---------------------------------------------------------------- the steady model
+
+
+def steady(mode, *sets, model="deepseek-v3.2"):
+    """Turns/s of ``feasible`` and of a long job without ramp and tail, both on the roofline, for one class of turns."""
+    flags = [("balance", "1"), ("mode", mode)]
+    tree = Node(
+        {
+            key: Node(v, key, origin="flag")
+            for key, v in (
+                *flags,
+                ("hardware", "dualpath-hopper"),
+                ("model", model),
+                ("workload", "dualpath-64k"),
+                ("prefill_nodes", "2"),
+                ("decode_nodes", "4"),
+            )
+        },
+        "test",
+        origin="flag",
+    )
+    row = ["workload.context=32768", "workload.append=256", "workload.generated=64", "workload.turns=40"]
+    found = resolve(tree, sets=set_flags([*row, *sets]))
+    answer = evaluate(found)
+    turns = equal_turns(found.workload)
+    laid = cluster(found, turns, times=from_roofline(found, answer.prefill_parallel, answer.decode_parallel))
+    s = state(laid, turns, np.zeros(1024), seed=0)
+    k.compiled().run(s, 10**9)
+    when = s.record_time[: s.counter[k.N_RECORDS]]
+    first, last = np.searchsorted(when, [0.3 * when[-1], 0.7 * when[-1]])
+    return answer, (last - first) / (when[last] - when[first])
+
+
+@pytest.mark.parametrize(
+    ("mode", "sets", "binds"),
+    [
+        ("layerwise", [], "prefill_snic_ingress"),
+        ("dual-path", ["hardware.snic.rate=200Gb/s"], "snic_ingress"),
+        ("split-read", ["hardware.snic.rate=200Gb/s", "hardware.snic.time_per_read=0"], "snic_ingress"),
+        ("oracle", [], "prefill_compute"),
+    ],
+)
+def test_one_class_converges_to_the_steady_rate(mode, sets, binds):
+    answer, turns_per_s = steady(mode, *sets)
+    assert answer.bottleneck.resource.endswith(binds)
+    assert turns_per_s == pytest.approx(answer.turns_per_s, rel=0.02)
