@@ -39,8 +39,8 @@ QUANTILES = {
 STEEPEST = 8.0
 """Largest slope of a tail: sigma of the lognormal that it belongs to."""
 
-POWERS = (0.02, 50.0)
-"""Range of the power p."""
+POWERS = (1e-9, 1e9)
+"""Range of the power p: from all values at the upper ends of their pieces to all at the lower ends."""
 
 
 class Distribution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -177,9 +177,9 @@ def _power_pieces(
 
     small, large = POWERS
     most, least = integral(whole(small), 0.0, 1.0), integral(whole(large), 0.0, 1.0)
-    if not least <= mean <= most:
+    if not least - 1e-7 * mean <= mean <= most + 1e-7 * mean:
         raise InputError("mean", f"{mean:g} does not go with the quantiles", f"they allow {least:.4g} to {most:.4g}")
-    for _ in range(80):
+    for _ in range(100):
         middle = math.sqrt(small * large)
         small, large = (middle, large) if integral(whole(middle), 0.0, 1.0) > mean else (small, middle)
     return whole(small)

@@ -194,7 +194,7 @@ def workload_yaml(workload: Workload) -> str:
     for key in order:
         value = _plain(_seconds(kept[key]) if key == "think_time" else kept[key])
         inline = True if isinstance(value, dict) else None if isinstance(value, list) else False
-        text = yaml.safe_dump(value if inline else {key: value}, sort_keys=False, default_flow_style=inline, width=110)
+        text = yaml.safe_dump(value if inline else {key: value}, sort_keys=False, default_flow_style=inline, width=100)
         lines.append(f"{key}: {text}" if inline else text)
     return "".join(lines)
 

@@ -30,6 +30,9 @@ from dualplan.trace.record import Floats, Ints, Trace
 GROWING = Correlation(turn_context=0.6, session_context=1.0)
 """For workloads that state no correlation: contexts rise within a trajectory, trajectories differ."""
 
+CORRECTIONS = 6
+"""Steps in which the correlations of ranks are brought to the stated ones."""
+
 MOST_TURNS = 50_000_000
 """More turns than this are refused: some 2 GB."""
 
@@ -207,18 +210,21 @@ def _scores(correlation: Correlation, counts: Ints, later: Ints, random: np.rand
     session = np.repeat(np.arange(len(counts)), counts)[later]
     position = (np.arange(int(counts.sum())) - np.repeat(_offsets(counts)[:-1], counts))[later]
     known = np.stack([normal_scores(position), normal_scores(counts[session])])
-    wanted = np.array([correlation.turn_context, correlation.turns_context])
-    weights, explained = regression(known, wanted)
-    rest = 1 - explained
     between = _standard(normal_scores(random.permutation(len(counts)))[session])
     chance = _standard(random.standard_normal(len(later)))
     own = math.sqrt(correlation.session_context) * between + math.sqrt(1 - correlation.session_context) * chance
     # few trajectories: what they differ in must not stand for their lengths or positions by chance
     own = _standard(own - regression(known, known @ own / max(len(own), 1))[0] @ known)
-    score = weights @ known + math.sqrt(rest) * own
+    wanted = np.array([correlation.turn_context, correlation.turns_context])
+    aim, score = wanted, own
+    for _ in range(CORRECTIONS):
+        weights, explained = regression(known, aim)
+        score = normal_scores(weights @ known + math.sqrt(1 - explained) * own)
+        # positions and lengths are no normal variables, so ranking shifts their correlations a little
+        aim = np.clip(aim + wanted - known @ score / max(len(score), 1), -1, 1)
     with_context = correlation.append_context
     noise = random.standard_normal(len(later))
-    return score, with_context * normal_scores(score) + math.sqrt(1 - with_context**2) * noise
+    return score, with_context * score + math.sqrt(1 - with_context**2) * noise
 
 
 def regression(known: Floats, wanted: Floats) -> tuple[Floats, float]:
