@@ -12,11 +12,9 @@ from dualplan.cli.options import ClosedPipeError, Format, FormatOption, JsonOpti
 from dualplan.cli.trace import (
     BlockSizeOption,
     CharsOption,
-    LaterTurns,
     LaterTurnsOption,
     LenientOption,
     SourceArgument,
-    TimeUnit,
     TimeUnitOption,
     TraceFormatOption,
     read,
@@ -26,8 +24,6 @@ from dualplan.cli.trace import (
 if TYPE_CHECKING:
     from dualplan.spec.workload import Workload
     from dualplan.trace.generate import Trajectories
-
-_ = TimeUnit, LaterTurns  # the annotations of the options above are read by name in this module
 
 
 def fit(

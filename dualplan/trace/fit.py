@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from dualplan.errors import InputError
 from dualplan.spec.distribution import QUANTILES, Distribution, Durations
-from dualplan.spec.workload import Correlation, Figure, HitRate, Workload, mean_of
+from dualplan.spec.workload import Correlation, Figure, HitRate, Workload
 from dualplan.trace.generate import normal_scores, regression
 from dualplan.trace.hits import HitRates, context_tokens, hit_rates, main_accounting
 from dualplan.trace.record import Floats, Ints, Trace
@@ -25,9 +25,6 @@ DIGITS = 5
 
 IN_TAIL = 3
 """A quantile is kept where at least so many values lie beyond it."""
-
-SESSION_BLOCK = 64
-"""Cache block assumed where a trace tells only how sessions grow [tokens]."""
 
 
 def fit_workload(trace: Trace, name: str) -> Workload:
