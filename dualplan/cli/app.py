@@ -13,7 +13,19 @@ from typing import Annotated
 import typer
 
 from dualplan import __version__
-from dualplan.cli import feasible, flow, hardware, hardware_import, model, qos, ratio, scenario, trace
+from dualplan.cli import (
+    feasible,
+    flow,
+    hardware,
+    hardware_import,
+    model,
+    qos,
+    ratio,
+    scenario,
+    trace,
+    trace_fit,
+    workload,
+)
 from dualplan.cli.command import FastCommand, FastGroup
 from dualplan.cli.options import ClosedPipeError, print_text
 from dualplan.errors import DualplanError
@@ -54,7 +66,14 @@ app.add_typer(model_app, name="model")
 trace_app = typer.Typer(cls=FastGroup, help="Serving traces.", no_args_is_help=True, rich_markup_mode=None)
 trace_app.command("inspect", cls=FastCommand)(trace.inspect)
 trace_app.command("convert", cls=FastCommand)(trace.convert)
+trace_app.command("fit", cls=FastCommand)(trace_fit.fit)
+trace_app.command("generate", cls=FastCommand)(trace_fit.generate)
 app.add_typer(trace_app, name="trace")
+
+workload_app = typer.Typer(cls=FastGroup, help="Workloads.", no_args_is_help=True, rich_markup_mode=None)
+workload_app.command("list", cls=FastCommand)(workload.list_workloads)
+workload_app.command("show", cls=FastCommand)(workload.show)
+app.add_typer(workload_app, name="workload")
 
 
 def _version(wanted: bool) -> None:
