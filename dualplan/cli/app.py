@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -41,39 +42,44 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-app.command("feasible", cls=FastCommand)(feasible.feasible)
-app.command("ratio", cls=FastCommand)(ratio.ratio)
-app.command("flow", cls=FastCommand)(flow.flow)
-app.command("qos", cls=FastCommand)(qos.qos)
-app.command("init", cls=FastCommand)(scenario.init)
+COMMANDS: dict[str, Callable[..., None]] = {
+    "feasible": feasible.feasible,
+    "ratio": ratio.ratio,
+    "flow": flow.flow,
+    "qos": qos.qos,
+    "init": scenario.init,
+}
+GROUPS: dict[str, tuple[str, dict[str, Callable[..., None]]]] = {
+    "scenario": ("Scenario files.", {"schema": scenario.schema}),
+    "hardware": (
+        "Hardware profiles.",
+        {
+            "list": hardware.list_hardware,
+            "show": hardware.show,
+            "schema": hardware.schema,
+            "import": hardware_import.import_hardware,
+        },
+    ),
+    "model": ("Models.", {"list": model.list_models, "show": model.show}),
+    "workload": ("Workloads.", {"list": workload.list_workloads, "show": workload.show}),
+    "trace": (
+        "Serving traces.",
+        {
+            "inspect": trace.inspect,
+            "convert": trace.convert,
+            "fit": trace_fit.fit,
+            "generate": trace_fit.generate,
+        },
+    ),
+}
 
-scenario_app = typer.Typer(cls=FastGroup, help="Scenario files.", no_args_is_help=True, rich_markup_mode=None)
-scenario_app.command("schema", cls=FastCommand)(scenario.schema)
-app.add_typer(scenario_app, name="scenario")
-
-hardware_app = typer.Typer(cls=FastGroup, help="Hardware profiles.", no_args_is_help=True, rich_markup_mode=None)
-hardware_app.command("list", cls=FastCommand)(hardware.list_hardware)
-hardware_app.command("show", cls=FastCommand)(hardware.show)
-hardware_app.command("schema", cls=FastCommand)(hardware.schema)
-hardware_app.command("import", cls=FastCommand)(hardware_import.import_hardware)
-app.add_typer(hardware_app, name="hardware")
-
-model_app = typer.Typer(cls=FastGroup, help="Models.", no_args_is_help=True, rich_markup_mode=None)
-model_app.command("list", cls=FastCommand)(model.list_models)
-model_app.command("show", cls=FastCommand)(model.show)
-app.add_typer(model_app, name="model")
-
-trace_app = typer.Typer(cls=FastGroup, help="Serving traces.", no_args_is_help=True, rich_markup_mode=None)
-trace_app.command("inspect", cls=FastCommand)(trace.inspect)
-trace_app.command("convert", cls=FastCommand)(trace.convert)
-trace_app.command("fit", cls=FastCommand)(trace_fit.fit)
-trace_app.command("generate", cls=FastCommand)(trace_fit.generate)
-app.add_typer(trace_app, name="trace")
-
-workload_app = typer.Typer(cls=FastGroup, help="Workloads.", no_args_is_help=True, rich_markup_mode=None)
-workload_app.command("list", cls=FastCommand)(workload.list_workloads)
-workload_app.command("show", cls=FastCommand)(workload.show)
-app.add_typer(workload_app, name="workload")
+for name, function in COMMANDS.items():
+    app.command(name, cls=FastCommand)(function)
+for group, (about, functions) in GROUPS.items():
+    sub_app = typer.Typer(cls=FastGroup, help=about, no_args_is_help=True, rich_markup_mode=None)
+    for name, function in functions.items():
+        sub_app.command(name, cls=FastCommand)(function)
+    app.add_typer(sub_app, name=group)
 
 
 def _version(wanted: bool) -> None:
