@@ -45,7 +45,9 @@ SourceArgument = Annotated[
 TraceFormatOption = Annotated[
     str | None, typer.Option("--trace-format", metavar="NAME", help="Format of the trace instead of recognising it.")
 ]
-LenientOption = Annotated[bool, typer.Option("--lenient", help="Drop bad rows and count them instead of refusing.")]
+LenientOption = Annotated[
+    bool, typer.Option("--lenient", help="Drop malformed rows and count them instead of refusing.")
+]
 CharsOption = Annotated[
     str | None,
     typer.Option(
@@ -77,7 +79,11 @@ def inspect(
     as_json: JsonOption = False,
     file: OutputOption = None,
 ) -> None:
-    """Show what is in a trace: lengths, sessions, arrivals, hit rates, hit rate against cache size."""
+    """Show what is in a trace: lengths, sessions, arrivals, hit rates, hit rate against cache size.
+
+    Requests with zero or negative input tokens, or negative output tokens, are failed calls: they are dropped and
+    counted by reason, with or without --lenient. Requests with input and no output are kept.
+    """
     from dualplan.report.output import Output
     from dualplan.trace.stats import summarise
     from dualplan.trace.view import as_document, inputs_sha256
@@ -114,7 +120,11 @@ def convert(
     block_size: BlockSizeOption = None,
     later_turns: LaterTurnsOption = None,
 ) -> None:
-    """Write a trace in another format. Refused where the trace lacks what that format is about."""
+    """Write a trace in another format. Refused where the trace lacks what that format is about.
+
+    Failed calls (zero or negative input tokens, negative output tokens) are dropped and counted.
+    """
+    from dualplan.errors import InputError
     from dualplan.trace.convert import check, lines, write
     from dualplan.trace.convert import target as find
 
@@ -129,6 +139,8 @@ def convert(
             sys.stdout.buffer.flush()
         except BrokenPipeError:
             raise ClosedPipeError from None
+        except OSError as error:
+            raise InputError("standard output", f"cannot be written: {error.strerror or error}") from None
     else:
         write(trace, to, Path(target))
     report = trace.report
@@ -170,7 +182,9 @@ def read(source: str, options: ReadOptions) -> Trace:
     from dualplan.trace.read import read_trace
 
     with _progress(source) as report:
-        return read_trace(source, options, stdin=sys.stdin.buffer if source == "-" else None, progress=report)
+        # there is none where it was closed
+        stdin = sys.stdin.buffer if source == "-" and sys.stdin else None
+        return read_trace(source, options, stdin=stdin, progress=report)
 
 
 @contextmanager
@@ -183,6 +197,8 @@ def _progress(source: str) -> Iterator[Callable[[int, int], None] | None]:
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
+    from dualplan.errors import printable
+
     bar = Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -191,7 +207,7 @@ def _progress(source: str) -> Iterator[Callable[[int, int], None] | None]:
         console=Console(stderr=True),
         transient=True,
     )
-    task = bar.add_task(f"reading {Path(source).name[:40]}", total=None)
+    task = bar.add_task(f"reading {printable(Path(source).name[:40])}", total=None)
     begin, started = time.monotonic(), False
 
     def report(done: int, total: int) -> None:
@@ -213,12 +229,13 @@ def _progress(source: str) -> Iterator[Callable[[int, int], None] | None]:
 
 
 def _print(console: Console, trace: Trace, summary: Summary, source: str, plot: bool) -> None:
+    from dualplan.errors import printable
     from dualplan.trace.view import why_accounting
     from dualplan.units import show, significant
 
     report, arrivals = trace.report, summary.arrivals
     sessions = f" in {_count(summary.sessions, 'session')}" if summary.sessions else ""
-    console.print(f"{source}: {report.format}, {_count(summary.requests, 'request')}{sessions}")
+    console.print(f"{printable(source)}: {report.format}, {_count(summary.requests, 'request')}{sessions}")
     main = summary.hit_rates.get(summary.accounting or "")
     if main:
         by_block = f", {main.by_block:.1%} by block" if main.by_block is not None else ""

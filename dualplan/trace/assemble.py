@@ -2,8 +2,9 @@
 
 Rules, all of them reported:
 
-* A request without input tokens (0 or negative) is a failed call and is dropped; so is one with negative output. A
-  request with input and no output is kept: its prompt was processed.
+* A request with zero or negative input, or with negative output, is a failed call and is dropped, each kind counted
+  for itself, with or without ``lenient``. One with input and no output is kept: its prompt was processed.
+* A negative wait counts as none.
 * A cached count beyond the prompt is cut to the prompt.
 * Requests out of time order are sorted; rows without a time keep their place behind the row before them.
 * Models do not share a cache: the same block id of two models is two blocks.
@@ -17,7 +18,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from dualplan.errors import InputError
+from dualplan.errors import InputError, printable
 from dualplan.trace.blocks import dense, find_size, gather, leading_hits, ranges
 from dualplan.trace.columns import EMPTY, Columns, Name
 from dualplan.trace.record import (
@@ -93,6 +94,10 @@ def assemble(columns: Columns, context: Context, tally: Tally, options: ReadOpti
     if not table.rows:
         lost = ", ".join(f"{count:,} {reason}" for reason, count in tally.dropped.items())
         raise InputError(context.where, f"no usable request in {tally.read:,} rows", lost)
+    backwards = table.floats["think"] < 0
+    if backwards.any():
+        tally.note(f"{int(backwards.sum()):,} negative waits were taken as none")
+        table.floats["think"] = np.maximum(table.floats["think"], 0.0)
     clock, offsets_because = _arrivals(table, context, tally)
     later, later_because = _later_turns(table, context, options, tally)
     _order(table, clock)
@@ -133,7 +138,7 @@ def assemble(columns: Columns, context: Context, tally: Tally, options: ReadOpti
         think_time_s=table.floats["think"],
         model=table.ints["model"],
         hit_blocks=hits,
-        models=tuple(columns.models),
+        models=tuple(map(printable, columns.models)),
         clock=clock,
         start_s=start,
         blocks=blocks,
@@ -142,11 +147,12 @@ def assemble(columns: Columns, context: Context, tally: Tally, options: ReadOpti
 
 
 def _drop_failed_calls(table: _Table, tally: Tally) -> None:
-    failed = table.ints["input"] <= 0
-    negative = ~failed & (table.ints["output"] < 0)
-    tally.rule("no input tokens (failed call)", int(failed.sum()))
-    tally.rule("negative output tokens", int(negative.sum()))
-    bad = failed | negative
+    prompt = table.ints["input"]
+    negative = (prompt > 0) & (table.ints["output"] < 0)
+    tally.rule("zero input tokens (failed call)", int((prompt == 0).sum()))
+    tally.rule("negative input tokens (failed call)", int((prompt < 0).sum()))
+    tally.rule("negative output tokens (failed call)", int(negative.sum()))
+    bad = (prompt <= 0) | negative
     if bad.any():
         table.take(np.flatnonzero(~bad))
 

@@ -17,6 +17,12 @@ from dualplan.trace.record import Bools, Codes, Ints, Rounding
 PIECE = 1 << 21
 """Ids worked on at a time."""
 
+BUCKET = 1500
+"""Ids that are sorted at a time."""
+
+LARGEST_BLOCK = 1 << 20
+"""Largest block size that a file or a user may give [tokens]."""
+
 SIZES = tuple(2**power for power in range(3, 14))
 """Block sizes tried where the format's own does not fit [tokens]."""
 
@@ -48,32 +54,35 @@ def _dense_pairs(ids: npt.NDArray[Any], scopes: Ints) -> tuple[Codes, int]:
 
 
 def _factorised(keys: Ints) -> tuple[Codes, int]:
-    """Sorting in buckets of mixed bits, each of which fits the processor's cache."""
-    if len(keys) < PIECE:
-        values, inverse = np.unique(keys, return_inverse=True)
-        return inverse.astype(np.int32), len(values)
+    """Codes in the order in which keys come first, so that what comes together lies together in every table by code.
+
+    Sorting in buckets of mixed bits, each of which fits the processor's cache.
+    """
+    bits = min(max((len(keys) // BUCKET).bit_length(), 1), 14)
     mixed = keys.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    mixed >>= np.uint64(52)
+    mixed >>= np.uint64(64 - bits)
     bucket = mixed.astype(np.uint16)
     del mixed
-    bounds = np.concatenate(([0], np.cumsum(np.bincount(bucket, minlength=1 << 12)))).tolist()
+    bounds = np.concatenate(([0], np.cumsum(np.bincount(bucket, minlength=1 << bits)))).tolist()
     order = np.argsort(bucket, kind="stable").astype(np.int32)  # a radix sort
     del bucket
-    codes = np.empty(len(keys), np.int32)
-    distinct = 0
+    first = np.empty(len(keys), np.int32)  # where the key of each place came first
     for low, high in pairwise(bounds):
         if low == high:
             continue
-        members = order[low:high]
-        here = keys[members]
+        here = keys[order[low:high]]
         sorting = np.argsort(here)
-        here = here[sorting]
+        here, members = here[sorting], order[low:high][sorting]
         new = np.ones(len(here), bool)
         np.not_equal(here[1:], here[:-1], out=new[1:])
-        number = np.cumsum(new, dtype=np.int32)
-        codes[members[sorting]] = number + (distinct - 1)
-        distinct += int(number[-1])
-    return codes, distinct
+        starts = np.flatnonzero(new)
+        earliest = np.minimum.reduceat(members, starts)
+        first[members] = np.repeat(earliest, np.diff(starts, append=len(here)))
+    del order
+    number = np.cumsum(first == np.arange(len(first), dtype=np.int32), dtype=np.int32)
+    codes = number[first]
+    codes -= 1
+    return codes, int(number[-1])
 
 
 def find_size(tokens: Ints, counts: Ints, usual: int | None, given: int | None) -> tuple[int, Rounding, float, str]:

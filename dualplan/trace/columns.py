@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+import warnings
+from collections.abc import Hashable, Iterable, Sequence
 from itertools import chain
 from typing import Any, Literal
 
@@ -103,18 +104,54 @@ def narrow(ids: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 def int_column(values: Iterable[int | None], n: int, empty: int = -1) -> Ints:
     """Integers with gaps as a column."""
-    return np.fromiter((empty if value is None else value for value in values), np.int64, n)
+    values = list(values)
+    try:
+        return np.fromiter(values, np.int64, n)
+    except TypeError:  # there are gaps
+        return np.fromiter((empty if value is None else value for value in values), np.int64, n)
 
 
 def float_column(values: Iterable[float | None], n: int, unit: float = 1.0) -> Floats:
     """Floats with gaps as a column, divided by ``unit``."""
-    column = np.fromiter((np.nan if value is None else value for value in values), np.float64, n)
+    column = np.array(list(values), np.float64)  # None becomes NaN
     return column if unit == 1.0 else column / unit
 
 
+_PLAIN = bytes(
+    byte if byte in b"0123456789-, \t" else {ord("["): ord(" "), ord("]"): ord(",")}.get(byte, ord("!"))
+    for byte in range(256)
+)
+"""Brackets as blanks and commas, and a ! for all that has no place in a list of integers."""
+
+
+def raw_id_column(lists: Sequence[bytes]) -> tuple[Ints, npt.NDArray[Any]] | None:
+    """Block ids of several rows from their JSON text, see :func:`id_column`; None where any of it is no plain list of
+    64-bit integers. No Python number is made, which halves the time of reading.
+    """
+    counts = np.fromiter([text.count(b",") + 1 for text in lists], np.int64, len(lists))
+    empty = np.fromiter(map(len, lists), np.int64, len(lists)) <= len("[]")
+    if empty.any():
+        counts[empty] = 0
+        if any(text not in (b"", b"[]") for text, gone in zip(lists, empty.tolist(), strict=True) if gone):
+            return None
+        lists = [text for text, gone in zip(lists, empty.tolist(), strict=True) if not gone]
+    joined = b"".join(lists)
+    if joined.count(b"[") != np.count_nonzero(counts):
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # of text that goes on behind the last number
+        try:
+            ids = np.fromstring(joined.translate(_PLAIN)[:-1], np.int64, sep=",")
+        except (DeprecationWarning, ValueError):
+            return None
+    # a number too large for 64 bits is read as the largest there is
+    beyond = len(ids) and (int(ids.max()) == 2**63 - 1 or int(ids.min()) == -(2**63))
+    return None if beyond or len(ids) != counts.sum() else (counts, ids)
+
+
 def id_column(lists: list[list[Any]]) -> tuple[Ints, npt.NDArray[Any]]:
-    """Block ids of several rows: number per row and all of them. Hashes of 64 bit without sign wrap around, text is
-    hashed.
+    """Block ids of several rows: number per row and all of them. Hashes of 64 bit without sign wrap around, text
+    and longer numbers are hashed.
     """
     counts = np.fromiter(map(len, lists), np.int64, len(lists))
     try:
@@ -125,7 +162,7 @@ def id_column(lists: list[list[Any]]) -> tuple[Ints, npt.NDArray[Any]]:
 
 
 def _id(value: Any) -> int:
-    if isinstance(value, int):
+    if isinstance(value, int) and -(2**63) <= value < 2**64:
         return value & (2**64 - 1)
     from hashlib import blake2b
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import csv
 import io
-import os
-import tempfile
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,6 +17,7 @@ import msgspec
 import numpy as np
 
 from dualplan.errors import InputError, did_you_mean
+from dualplan.spec.load import written
 from dualplan.trace.assemble import by_session
 from dualplan.trace.formats import SCHEMA
 from dualplan.trace.record import Floats, Ints, Trace
@@ -228,23 +227,9 @@ def lines(trace: Trace, name: str) -> Iterator[bytes]:
 
 def write(trace: Trace, name: str, path: Path) -> None:
     """Write a file, compressed where its name ends in .gz or .zst, whole or not at all. Raises InputError."""
-    temporary = None
-    try:
-        if path.is_dir():
-            raise InputError(str(path), "is a directory, a file name is needed")
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:50]}.", suffix=".part")
-        with os.fdopen(handle, "wb") as raw, _compressed(raw, path) as stream:
-            for run in lines(trace, name):
-                stream.write(run)
-        mask = os.umask(0)
-        os.umask(mask)
-        Path(temporary).chmod(0o666 & ~mask)
-        Path(temporary).replace(path)
-    except OSError as error:
-        raise InputError(str(path), f"cannot be written: {error.strerror or error}") from None
-    finally:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
+    with written(path) as raw, _compressed(raw, path) as stream:
+        for run in lines(trace, name):
+            stream.write(run)
 
 
 def _compressed(raw: IO[bytes], path: Path) -> Any:

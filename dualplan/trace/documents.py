@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 import numpy as np
 
+from dualplan.trace.blocks import LARGEST_BLOCK
 from dualplan.trace.columns import LONGEST, Columns, float_column, id_column, int_column
 from dualplan.trace.formats import Sample
-from dualplan.trace.record import PER_SECOND, ReadOptions
+from dualplan.trace.record import LATEST_S, PER_SECOND, ReadOptions
 from dualplan.trace.source import Text
 from dualplan.trace.tally import Tally
 
 _D = TypeVar("_D")
+
+TOO_DEEP = "is nested too deeply"
+BEYOND = f"is beyond {LATEST_S:g} s: a damaged value or another time unit"
 
 
 class Row(msgspec.Struct, kw_only=True, gc=False):
@@ -70,7 +74,7 @@ class DocumentReader:
         decoder = msgspec.json.Decoder(kind, strict=False)
         pieces = [(0, text.whole())] if found.kind == "json" else text.lines()
         for number, data in pieces:
-            where = f"{text.name}:{number}" if number > 1 or found.kind == "jsonl" else text.name
+            where = f"{text.name}:{number}" if found.kind == "jsonl" else text.name
             try:
                 yield where, decoder.decode(data)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -78,9 +82,12 @@ class DocumentReader:
                 what = str(error).replace(" - at `$.", " at `").replace(" - at `$", " at `")
                 reason = "wrong type or out of range" if isinstance(error, msgspec.ValidationError) else "not JSON"
                 self.tally.malformed(where, what[:1].lower() + what[1:], reason)
+            except RecursionError:
+                self.tally.read += 1
+                self.tally.malformed(where, TOO_DEEP, "nested too deeply")
 
-    def usable(self, where: str, **lengths: int | None) -> bool:
-        """Whether all token counts are there and possible; counts the row as read."""
+    def usable(self, where: str, times: tuple[float | None, ...] = (), **lengths: int | None) -> bool:
+        """Whether all token counts are there, and these and the times possible; counts the row as read."""
         self.tally.read += 1
         for name, value in lengths.items():
             if value is None:
@@ -89,6 +96,10 @@ class DocumentReader:
             if not -LONGEST <= value <= LONGEST:
                 what = f"{name} tokens are {value}, beyond any prompt"
                 self.tally.malformed(where, what, "wrong type or out of range")
+                return False
+        for time in times:
+            if time is not None and not abs(time / self.unit) <= LATEST_S:  # NaN too
+                self.tally.malformed(where, f"the time {time:g} {BEYOND}", "wrong type or out of range")
                 return False
         return True
 
@@ -117,7 +128,7 @@ class _WekaRequest(msgspec.Struct, gc=False):
 
 class _WekaSession(msgspec.Struct):
     requests: list[_WekaRequest]
-    block_size: int
+    block_size: Annotated[int, msgspec.Meta(ge=1, le=LARGEST_BLOCK)]
     id: str | int | None = None
     hash_id_scope: str = "local"
 
@@ -156,7 +167,7 @@ class Weka(DocumentReader):
                 own_clock = bool(times) and min(times) < (request.t or 0.0)
                 self.tally.note("sub-agents are sessions of their own")
                 self._walk(request.requests, (*key, agents), begin if own_clock else start, place)
-            elif self.usable(place, input=request.input, output=request.output):
+            elif self.usable(place, (request.t, request.think_time), input=request.input, output=request.output):
                 self._rows.append(
                     Row(
                         session=self.session("weka", *key),
@@ -214,7 +225,10 @@ class OpenHands(DocumentReader):
             rows = []
             for number, (usage, arrival) in enumerate(zip(usages, arrivals, strict=True)):
                 place = f"{where}: token_usages[{number}]"
-                if self.usable(place, prompt=usage.prompt_tokens, completion=usage.completion_tokens):
+                cached = usage.cache_read_tokens or 0
+                if self.usable(
+                    place, (arrival,), prompt=usage.prompt_tokens, completion=usage.completion_tokens, cached=cached
+                ):
                     rows.append(
                         Row(
                             session=session,

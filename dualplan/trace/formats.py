@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from typing import Any, Literal
 
 import msgspec
@@ -269,7 +270,7 @@ def _json_sample(text: Text, head: bytes) -> Sample:
 def _decoded(line: bytes) -> Any:
     try:
         return msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 
@@ -280,17 +281,23 @@ def _document(text: Text) -> Any:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InputError(text.name, f"is neither JSON lines nor one JSON document: {error}") from None
+    except RecursionError:
+        raise InputError(text.name, "is JSON that is nested too deeply") from None
 
 
 def _csv_sample(text: Text, head: bytes) -> Sample:
-    lines = head.decode("utf-8", errors="replace").splitlines()
+    # only what ends a line in CSV: splitlines knows more
+    lines = re.split("\r\n|\n|\r", head.decode("utf-8", errors="replace"))
     skip = 0
     while skip < len(lines) and (not lines[skip].strip() or lines[skip].startswith("#")):
         skip += 1
     if skip == len(lines):
         raise InputError(text.name, "has comments only")
     delimiter = max((",", "\t", ";"), key=lines[skip].count)
-    rows = list(csv.reader(io.StringIO("\n".join(lines[skip : skip + 2])), delimiter=delimiter))
+    try:
+        rows = list(csv.reader(io.StringIO("\n".join(lines[skip : skip + 2])), delimiter=delimiter))
+    except csv.Error as error:
+        raise InputError(f"{text.name}:{skip + 1}", f"is neither JSON nor a CSV header: {error}") from None
     columns = tuple(name.strip().removeprefix("﻿") for name in rows[0])
     row = tuple(rows[1]) if len(rows) > 1 else ()
     return Sample(kind="csv", columns=columns, delimiter=delimiter, skip=skip, row=row)
@@ -306,7 +313,7 @@ def recognise(where: str, found: Sample) -> tuple[RowFormat | DocumentFormat, st
     if name:
         return next(form for form in DOCUMENT_FORMATS if form.name == name), why
     known = ", ".join(form.name for form in FORMATS)
-    names = ", ".join(found.columns[:12]) or "none"
+    names = _listed(found.columns)
     if found.kind == "json" and isinstance(found.records[0], list):
         raise InputError(where, "is a JSON array of no known format", "write one request a line, as by jq -c '.[]'")
     raise InputError(where, f"no known trace format has the fields {names}", f"--trace-format takes {known}")
@@ -320,10 +327,17 @@ def named(name: str, found: Sample, where: str) -> RowFormat | DocumentFormat:
                 missing = [field for field in ("input", "output") if field not in resolve(form, found.columns)]
                 if missing:
                     names = " and ".join(form.fields[field][0] for field in missing)  # type: ignore[index]
-                    raise InputError(where, f"has no {names}, which {name} needs", f"it has {', '.join(found.columns)}")
+                    raise InputError(where, f"has no {names}, which {name} needs", f"it has {_listed(found.columns)}")
             return form
     known = [form.name for form in FORMATS]
     raise InputError("--trace-format", f'there is no format "{name}"', did_you_mean(name, known) or ", ".join(known))
+
+
+def _listed(columns: tuple[str, ...]) -> str:
+    """The first names, none of them long."""
+    names = [name if len(name) <= 40 else f"{name[:37]}..." for name in columns[:12]]
+    more = len(columns) - len(names)
+    return ", ".join(names + ([f"and {more:,} more"] if more else [])) or "none"
 
 
 def resolve(form: RowFormat, columns: tuple[str, ...]) -> dict[Field, str]:

@@ -10,6 +10,7 @@ import msgspec
 
 from dualplan.errors import InputError
 from dualplan.trace.assemble import Context, assemble
+from dualplan.trace.blocks import LARGEST_BLOCK
 from dualplan.trace.columns import Columns
 from dualplan.trace.documents import DocumentReader, OpenHands, Weka
 from dualplan.trace.formats import DocumentFormat, RowFormat, Sample, named, recognise, sample
@@ -57,8 +58,8 @@ def read_trace(
     if source == "-":
         if stdin is None:
             raise InputError("-", "there is no standard input")
-        with closing(Text("-", stdin, 0, progress)) as text:
-            reading.one(text, None)
+        # the stream is the caller's and stays open
+        reading.one(Text("-", stdin, 0, progress), None)
     else:
         files, problems = expand(source)
         for line in problems:
@@ -99,6 +100,12 @@ class _Reading:
 
     def one(self, text: Text, path: Path | None) -> None:
         """Read one file or standard input."""
+        try:
+            self._one(text, path)
+        except RecursionError:  # where a reader cannot tell the line
+            raise InputError(text.name, "is JSON that is nested too deeply") from None
+
+    def _one(self, text: Text, path: Path | None) -> None:
         found = sample(text)
         form, because = self._format(text, found)
         if self._form is None:
@@ -186,5 +193,6 @@ def _own_header(form: RowFormat, found: Sample, columns: Columns) -> None:
     header = found.records[0] if form.name == "dualplan" and isinstance(found.records[0], dict) else {}
     if header.get("clock") in ("shared", "session", "none"):
         columns.clock = header["clock"]
-    if isinstance(header.get("block_size"), int) and header["block_size"] > 0:
-        columns.block_size = header["block_size"]
+    size = header.get("block_size")
+    if isinstance(size, int) and 1 <= size <= LARGEST_BLOCK:
+        columns.block_size = size

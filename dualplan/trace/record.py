@@ -28,6 +28,9 @@ TimeUnit = Literal["s", "ms", "us", "ns"]
 PER_SECOND: dict[str, float] = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 """Time unit of a trace -> how many there are in a second. Dividing keeps 471 ms the nearest float to 0.471 s."""
 
+LATEST_S = 1e11
+"""Times beyond this, about 3,000 years either way, are faults of the file or of its unit [s]."""
+
 Progress = Callable[[int, int], None]
 """Called while reading with (bytes read, bytes in all; 0 where that is unknown)."""
 
@@ -80,7 +83,8 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     ``arrival_s``: NaN where unknown. ``input_tokens``: the whole prompt, cached part included. ``cached_tokens``:
     what the server reported as read from its cache, -1 where it reported nothing. ``think_time_s``: client's wait
     before the request, NaN where unknown. ``model``: index into ``models``, -1 where unknown.
-    ``hit_blocks``: leading blocks that earlier requests had, -1 where the trace has no block ids.
+    ``models``: names, control characters made visible. ``hit_blocks``: leading blocks that earlier requests had, -1
+    where the trace has no block ids.
     """
 
     session: Ints

@@ -157,29 +157,48 @@ def depths(weight: Ints, before: Ints) -> Ints:
 def _larger_before(value: Ints, weight: Ints) -> Ints:
     """For each i the sum of weight[j] over j < i with value[j] > value[i]; values are all different."""
     n = len(value)
-    sums = np.zeros(n, np.int64)
     index = np.arange(n, dtype=np.int32)
-    rank = np.empty(n, np.int32)
-    rank[np.argsort(value)] = index
-    place, weight = index.copy(), weight.copy()
+    own = np.empty(n, np.int32)
+    own[np.argsort(value)] = index
+    rank, weight, sums = own.copy(), weight.copy(), np.zeros(n, np.int64)
     running, zeros_before = np.zeros(n + 1, np.int64), np.zeros(n + 1, np.int32)
+    # written over in each step: fresh memory of this size costs more than the arithmetic
+    one, group, target, ahead, spare = (np.empty(n, np.int32) for _ in range(5))
+    zero, before, spare_sums = np.empty(n, bool), np.empty(n, np.int64), np.empty(n, np.int64)
     for bit in range(max(n - 1, 0).bit_length() - 1, -1, -1):
         # entries that agree in the bits above stand together, in their order; their group starts where the ranks do
-        group = (rank >> (bit + 1)) << (bit + 1)
-        zero = (rank >> bit) & 1 == 0
-        np.cumsum(np.where(zero, 0, weight), out=running[1:])
+        np.right_shift(rank, bit + 1, out=group)
+        np.left_shift(group, bit + 1, out=group)
+        np.right_shift(rank, bit, out=one)
+        np.bitwise_and(one, 1, out=one)
+        np.equal(one, 0, out=zero)
+        np.multiply(weight, one, out=before)
+        np.cumsum(before, out=running[1:])
         np.cumsum(zero, out=zeros_before[1:])
-        here = np.flatnonzero(zero)
-        sums[place[here]] += running[here] - running[group[here]]
-        ahead = zeros_before[:-1] - zeros_before[group]
-        target = np.where(zero, group + ahead, index - ahead + (1 << bit))
-        for array in (rank, weight, place):
-            array[target] = array.copy()
-    return sums
+        np.take(running, group, out=before, mode="clip")
+        np.subtract(running[:-1], before, out=before)
+        np.multiply(before, zero, out=before)
+        sums += before
+        np.take(zeros_before, group, out=ahead, mode="clip")
+        np.subtract(zeros_before[:-1], ahead, out=ahead)
+        np.subtract(index, ahead, out=target)
+        target += 1 << bit
+        ahead += group
+        np.copyto(target, ahead, where=zero)
+        spare[target] = rank
+        rank, spare = spare, rank
+        spare_sums[target] = weight
+        weight, spare_sums = spare_sums, weight
+        spare_sums[target] = sums
+        sums, spare_sums = spare_sums, sums
+    return sums[own]
 
 
 def _prefix_depth(depth: Ints, request: Ints) -> Ints:
     """A block is of use only when all before it in the prompt are there: the largest depth so far in the request."""
+    if (int(request.max(initial=0)) + 1) * (int(depth.max(initial=0)) + 1) >= 2**62:
+        values, rank = np.unique(depth, return_inverse=True)
+        return np.asarray(values[_prefix_depth(rank.astype(np.int64), request)])
     base = request * (int(depth.max(initial=0)) + 1)
     return np.asarray(np.maximum.accumulate(depth + base) - base)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import tempfile
 import threading
 from collections.abc import Callable
@@ -14,8 +15,9 @@ import numpy.typing as npt
 
 from dualplan.errors import InputError
 from dualplan.trace.columns import Columns
+from dualplan.trace.documents import BEYOND, seconds
 from dualplan.trace.formats import Field, RowFormat, Sample, resolve
-from dualplan.trace.record import PER_SECOND, Progress, ReadOptions
+from dualplan.trace.record import LATEST_S, PER_SECOND, Progress, ReadOptions
 from dualplan.trace.source import Text
 from dualplan.trace.tally import SHOWN, Tally
 
@@ -50,18 +52,28 @@ def read_rows(
 ) -> None:
     """Add all rows of a CSV file. Bad rows go to the tally with their line numbers.
 
-    DuckDB reads a plain UTF-8 file where it is; anything else (compressed, UTF-16, standard input) goes through a
-    temporary file first.
+    DuckDB reads a plain UTF-8 file where it is, under another name, as it would take some for patterns; anything else
+    (compressed, UTF-16, standard input, a pipe) goes through a temporary file first.
     """
     fields = resolve(form, found.columns)
-    if path is not None and text.plain:
-        _read(path, text.name, form, fields, found, columns, tally, options, progress)
-        return
-    with tempfile.NamedTemporaryFile(prefix="dualplan-", suffix=".csv") as spool:
+    with tempfile.TemporaryDirectory(prefix="dualplan-") as folder:
+        plain = Path(folder, "trace.csv")
+        if path is not None and text.plain and path.is_file():
+            plain.symlink_to(path.resolve())
+        else:
+            progress = None
+            _spool(text, plain)
+        _read(plain, text.name, form, fields, found, columns, tally, options, progress)
+
+
+def _spool(text: Text, target: Path) -> None:
+    with target.open("wb") as spool:
         while data := text.read():
-            spool.write(data)
-        spool.flush()
-        _read(Path(spool.name), text.name, form, fields, found, columns, tally, options, None)
+            try:
+                spool.write(data)
+            except OSError as error:
+                what = f"cannot be kept in {target.parent.parent}: {error.strerror or error}"
+                raise InputError(text.name, what, "TMPDIR names a folder with more space") from None
 
 
 def _read(
@@ -87,7 +99,7 @@ def _read(
     # DuckDB would print a bar of its own on standard output in an interactive session
     connection.execute(f"set enable_progress_bar={str(progress is not None).lower()}")
     connection.execute("set enable_progress_bar_print=false; set progress_bar_time=100")
-    table = _table(path, form, fields, found)
+    table = _table(name, form, fields, found)
     size = path.stat().st_size
 
     def run(sql: str) -> dict[str, Any]:
@@ -115,51 +127,67 @@ def _read(
         connection.close()
     counts, shown = faults
     lost = _report_rejects(path, name, counts, shown, tally)
-    count = len(data["input"])
-    tally.read += count + lost
-    parts = {("arrival" if field == "offset" else field): _filled(data[field]) for field in data}
+    tally.read += len(data["input"]) + lost
+    parts = {field: _filled(column) for field, column in data.items()}
+    beyond = np.zeros(len(data["input"]), bool)
+    for field in _FLOATS:
+        if field in parts:
+            beyond |= ~np.isnan(parts[field]) & ~(np.abs(parts[field]) <= LATEST_S)
+    if beyond.any():
+        _report_beyond(path, name, form, fields, found, options, int(beyond.sum()), tally)
+        parts = {field: column[~beyond] for field, column in parts.items()}
     for field, labels in keys.items():
-        parts[field] = _numbered(data[field], labels, field, columns)
+        parts[field] = _numbered(parts[field], labels, field, columns)
+    if "offset" in parts:
+        parts["arrival"] = parts.pop("offset")
+    count = len(parts["input"])
     columns.add(count, **parts)
     if "blocks" in fields:
         tally.note("block ids in CSV are not read; JSON lines carry them")
 
 
-def _table(path: Path, form: RowFormat, fields: dict[Field, str], found: Sample) -> str:
+def _table(name: str, form: RowFormat, fields: dict[Field, str], found: Sample) -> str:
     kinds = {fields[field]: "INTEGER" for field in _INTEGERS if field in fields}
     # without an offset in the text, TIMESTAMPTZ would take the time zone of this machine
     when = "TIMESTAMPTZ" if form.utc_offset else "TIMESTAMP" if form.time_unit == "timestamp" else "DOUBLE"
     kinds |= {fields[field]: when if field == "arrival" else "DOUBLE" for field in _FLOATS if field in fields}
-    names = {column or f"column {i}": kinds.get(column, "VARCHAR") for i, column in enumerate(found.columns)}
-    if len(names) < len(found.columns):
-        raise InputError(str(path), "has two columns of one name")
+    columns = {column or f"column {i}": kinds.get(column, "VARCHAR") for i, column in enumerate(found.columns)}
+    if len({column.lower() for column in columns}) < len(found.columns):
+        raise InputError(name, "has two columns of one name")
     # an empty cell of these is a fault with a line number, not a gap
     needed = ", ".join(_quoted(fields[field]) for field in ("input", "output"))
-    struct = ", ".join(f"{_quoted(column)}: '{kind}'" for column, kind in names.items())
+    struct = ", ".join(f"{_quoted(column)}: '{kind}'" for column, kind in columns.items())
     return (
         f"read_csv(?, auto_detect=false, header=true, skip={found.skip}, delim={_quoted(found.delimiter)}, quote='\"',"
-        f" escape='\"', strict_mode=true, max_line_size={_LINE}, columns={{{struct}}}, store_rejects=true,"
-        f" rejects_limit=0, force_not_null=[{needed}])"
+        f" compression='none', escape='\"', strict_mode=true, max_line_size={_LINE}, columns={{{struct}}},"
+        f" store_rejects=true, rejects_limit=0, force_not_null=[{needed}])"
     )
 
 
 def _selected(form: RowFormat, fields: dict[Field, str], options: ReadOptions) -> list[str]:
-    unit = 1.0 if form.time_unit == "timestamp" else PER_SECOND[options.time_unit or form.time_unit]
-    think = PER_SECOND[options.time_unit or form.think_unit]
+    units = _units(form, options)
     chosen = [f"{_named(fields[field])} as {field}" for field in _INTEGERS if field in fields]
     for field in _FLOATS:
         if field in fields:
             column = _named(fields[field])
+            # NaN would pass for a gap, and an infinite date for none
             if field == "arrival" and form.time_unit == "timestamp":
-                column = f"epoch_ns({column}) / 1e9"
-            factor = think if field == "think" else unit
-            chosen.append(f"{column} / {factor!r} as {field}" if factor != 1.0 else f"{column} as {field}")
+                column = f"case when isfinite({column}) then epoch_us({column}) / 1e6 when {column} is not null"
+            else:
+                column = f"case when not isnan({column}) then {column} / {units[field]!r} when {column} is not null"
+            chosen.append(f"{column} then 'inf'::double end as {field}")
     chosen += [
         f"case when coalesce({_named(fields[field])}, '') = '' then 0 else hash({_named(fields[field])}) end as {field}"
         for field in _KEYS
         if field in fields
     ]
     return chosen
+
+
+def _units(form: RowFormat, options: ReadOptions) -> dict[Field, float]:
+    """How many of a column's units make a second."""
+    unit = 1.0 if form.time_unit == "timestamp" else PER_SECOND[options.time_unit or form.time_unit]
+    return {"arrival": unit, "offset": unit, "think": PER_SECOND[options.time_unit or form.think_unit]}
 
 
 def _names(run: Callable[[str], dict[str, Any]], column: str, table: str) -> dict[int, str]:
@@ -212,6 +240,48 @@ def _report_rejects(
         if count:
             tally.malformed(name, f"{count:,} more rows: {_reason(kind, nul)}", _reason(kind, nul), "", count)
     return sum(count for *_, count in counts)
+
+
+def _report_beyond(
+    path: Path,
+    name: str,
+    form: RowFormat,
+    fields: dict[Field, str],
+    found: Sample,
+    options: ReadOptions,
+    count: int,
+    tally: Tally,
+) -> None:
+    """Tell the tally of rows with impossible times. DuckDB does not say where a row was, so they are looked for."""
+    reason, left = "wrong type or out of range", count
+    dates = form.time_unit == "timestamp"
+    limits = {fields[field]: LATEST_S * unit for field, unit in _units(form, options).items() if field in fields}
+    with path.open(encoding="utf-8", errors="replace", newline="") as stream, suppress(csv.Error):
+        for _ in range(found.skip + 1):
+            next(stream, None)
+        rows = csv.reader(stream, delimiter=found.delimiter)
+        for row in rows:
+            for column, cell in zip(found.columns, row, strict=False):
+                if column in limits and _beyond(cell, limits[column], dates):
+                    place = f"{name}:{found.skip + 1 + rows.line_num}"
+                    tally.malformed(place, f'{column} {BEYOND}: "{cell[:40]}"', reason)
+                    left -= 1
+                    break
+            if not left or count - left == SHOWN:
+                break
+    if left:
+        tally.malformed(name, f"{left:,} more rows: {reason}", reason, "", left)
+
+
+def _beyond(cell: str, limit: float, dates: bool) -> bool:
+    if dates:
+        moment = seconds(cell.strip())
+        # what Python has no date for: years of more than four digits, and infinite ones
+        return "inf" in cell.lower() or len(cell.strip().partition("-")[0]) > 4 if moment is None else moment > limit
+    try:
+        return not abs(float(cell)) <= limit
+    except ValueError:
+        return False
 
 
 def _fault(column: str | None, kind: str, line: str, nul: bool) -> str:

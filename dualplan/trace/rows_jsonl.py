@@ -9,16 +9,20 @@ from typing import Annotated, Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from dualplan.errors import InputError
-from dualplan.trace.columns import LONGEST, Columns, float_column, id_column, int_column
+from dualplan.trace.columns import LONGEST, Columns, float_column, id_column, int_column, raw_id_column
+from dualplan.trace.documents import BEYOND, TOO_DEEP
 from dualplan.trace.formats import Field, RowFormat, Sample, resolve
-from dualplan.trace.record import PER_SECOND, ReadOptions
+from dualplan.trace.record import LATEST_S, PER_SECOND, Ints, ReadOptions
 from dualplan.trace.source import Text
 from dualplan.trace.tally import Tally
 
 _Length = Annotated[int, msgspec.Meta(ge=-LONGEST, le=LONGEST)]
 _Key = int | str | None
+_BlockIds = tuple[Ints, npt.NDArray[Any]]
+_TIMES: tuple[Field, ...] = ("arrival", "offset", "think")
 _TYPES: dict[Field, tuple[Any, Any]] = {
     "arrival": (float | None, None),
     "offset": (float | None, None),
@@ -41,7 +45,10 @@ def read_rows(text: Text, form: RowFormat, found: Sample, columns: Columns, tall
     if not {"input", "output"} <= fields.keys():
         raise InputError(text.name, f"has no fields of {form.name}")
     text_ids = "blocks" in fields and _has_text_ids(found, fields["blocks"])
-    row = _row_type(fields, text_ids)
+    row = _row_type(form, fields, list[int | str] if text_ids else list[int], options)
+    raw = None
+    if "blocks" in fields and not text_ids:
+        raw = msgspec.json.Decoder(_row_type(form, fields, msgspec.Raw, options))
     strict, lax = msgspec.json.Decoder(row), msgspec.json.Decoder(row, strict=False)
     header = form.marker[0] if form.name == "dualplan" else ""
     run_columns = _Run(columns, form, fields, text_ids, options)
@@ -50,28 +57,45 @@ def read_rows(text: Text, form: RowFormat, found: Sample, columns: Columns, tall
             if header and first == 1:
                 first, run = 2, run[run.find(b"\n") + 1 :] if b"\n" in run else b""
             try:
-                rows = strict.decode_lines(run)
-            except (msgspec.DecodeError, UnicodeDecodeError):
-                rows = list(_one_by_one(run, first, strict, lax, text.name, tally))
+                rows, blocks = _with_raw_ids(run, raw) if raw else ([], None)
+                if blocks is None:
+                    rows = strict.decode_lines(run)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                rows, blocks = list(_one_by_one(run, first, strict, lax, text.name, tally)), None
             tally.read += len(rows)
-            run_columns.add(rows)
+            run_columns.add(rows, blocks)
 
 
-def _row_type(fields: dict[Field, str], text_ids: bool) -> type[msgspec.Struct]:
+def _with_raw_ids(run: bytes, decoder: Any) -> tuple[list[Any], _BlockIds | None]:
+    rows = decoder.decode_lines(run)
+    return rows, raw_id_column([b"" if row.blocks is None else bytes(row.blocks) for row in rows])
+
+
+def _row_type(form: RowFormat, fields: dict[Field, str], ids: Any, options: ReadOptions) -> type[msgspec.Struct]:
     members = []
+    latest = {field: LATEST_S * unit for field, unit in zip(_TIMES, _units(form, options), strict=True)}
     for field, name in fields.items():
         kind, default = _TYPES[field]
-        if field == "blocks" and text_ids:
-            kind = list[int | str]
+        if field == "blocks":
+            kind = ids
+        elif field in latest:
+            kind = Annotated[float, msgspec.Meta(ge=-latest[field], le=latest[field])] | None
         if default is msgspec.NODEFAULT:
             members.append((field, kind, msgspec.field(name=name)))
         elif field == "blocks":
-            members.append((field, kind | None, msgspec.field(default=None, name=name)))
+            kind = kind if kind is msgspec.Raw else kind | None
+            members.append((field, kind, msgspec.field(default=None, name=name)))
         else:
             members.append((field, kind, msgspec.field(default=default, name=name)))
     # required members first, as a record demands
     members.sort(key=lambda member: member[2].default is not msgspec.NODEFAULT)
     return msgspec.defstruct("Row", members, gc=False)
+
+
+def _units(form: RowFormat, options: ReadOptions) -> tuple[float, float, float]:
+    """How many of the units of arrivals, of offsets and of waits make a second."""
+    unit = 1.0 if form.time_unit == "timestamp" else PER_SECOND[options.time_unit or form.time_unit]
+    return unit, unit, PER_SECOND[options.time_unit or form.think_unit]
 
 
 def _has_text_ids(found: Sample, name: str) -> bool:
@@ -98,10 +122,10 @@ def _one_by_one(run: bytes, first: int, strict: Any, lax: Any, name: str, tally:
             continue
         try:
             yield strict.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             try:
                 row = lax.decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 cut_off = number == first + len(lines) - 1  # a last line has no line end behind it
                 what, reason = _fault(line, error, cut_off)
                 tally.read += 1
@@ -114,10 +138,14 @@ def _one_by_one(run: bytes, first: int, strict: Any, lax: Any, name: str, tally:
 def _fault(line: bytes, error: Exception, cut_off: bool) -> tuple[str, str]:
     if b"\x00" in line:
         return "contains NUL bytes", "NUL bytes"
+    if isinstance(error, RecursionError):
+        return TOO_DEEP, "nested too deeply"
     if isinstance(error, msgspec.ValidationError):
         text = str(error).replace(" - at `$", " at `").replace("`.", "`")
         if "missing required field" in text:
             return f"{text[0].lower()}{text[1:]}: another format, or a damaged row", "field missing"
+        if "`float` <=" in text or "`float` >=" in text:
+            return f"the time {text[text.rfind('at `') :]} {BEYOND}", "wrong type or out of range"
         return text[0].lower() + text[1:], "wrong type or out of range"
     if cut_off:
         return "the last line is cut off", "cut off"
@@ -136,39 +164,38 @@ class _Run:
         options: ReadOptions,
     ) -> None:
         self._columns, self._fields = columns, fields
-        self._unit = 1.0 if form.time_unit == "timestamp" else PER_SECOND[options.time_unit or form.time_unit]
-        self._think_unit = PER_SECOND[options.time_unit or form.think_unit]
+        self._unit, _, self._think_unit = _units(form, options)
         self._local = form.local_ids and not text_ids
         self._roots: dict[int | str, int | str] = {}
 
-    def add(self, rows: list[Any]) -> None:
+    def add(self, rows: list[Any], blocks: _BlockIds | None) -> None:
         n, has, columns = len(rows), self._fields, self._columns
         if not n:
             return
         session = self._sessions(rows)
         columns.add(
             n,
-            input=int_column((row.input for row in rows), n),
-            output=int_column((row.output for row in rows), n),
+            input=int_column([row.input for row in rows], n),
+            output=int_column([row.output for row in rows], n),
             arrival=self._arrival(rows, n),
             session=session,
-            turn=int_column((row.turn for row in rows), n) if "turn" in has else None,
-            cached=int_column((row.cached for row in rows), n) if "cached" in has else None,
-            think=float_column((row.think for row in rows), n, self._think_unit) if "think" in has else None,
+            turn=int_column([row.turn for row in rows], n) if "turn" in has else None,
+            cached=int_column([row.cached for row in rows], n) if "cached" in has else None,
+            think=float_column([row.think for row in rows], n, self._think_unit) if "think" in has else None,
             model=np.fromiter((columns.model_index(row.model) for row in rows), np.int64, n)
             if "model" in has
             else None,
         )
         if "blocks" in has:
-            counts, ids = id_column([row.blocks or [] for row in rows])
+            counts, ids = blocks or id_column([row.blocks or [] for row in rows])
             scope = session if self._local and session is not None else np.full(n, columns.file, np.int64)
             columns.add_blocks(counts, ids, scope)
 
     def _arrival(self, rows: list[Any], n: int) -> Any:
         if "arrival" in self._fields:
-            return float_column((row.arrival for row in rows), n, self._unit)
+            return float_column([row.arrival for row in rows], n, self._unit)
         if "offset" in self._fields:
-            return float_column((row.offset for row in rows), n, self._unit)
+            return float_column([row.offset for row in rows], n, self._unit)
         return None
 
     def _sessions(self, rows: list[Any]) -> Any:

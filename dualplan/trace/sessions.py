@@ -224,7 +224,8 @@ class Codex(DocumentReader):
             total, last = info.total_token_usage, info.last_token_usage
             if last is None:
                 last = _CodexTokens() if total is None else total.less(before)
-            if not self.usable(where, input=last.input_tokens, output=last.output_tokens):
+            cached = last.cached_input_tokens
+            if not self.usable(where, input=last.input_tokens, output=last.output_tokens, cached=cached):
                 continue
             if total is not None and total == before:
                 self.tally.rule("token_count repeated")

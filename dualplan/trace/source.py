@@ -26,6 +26,8 @@ HEAD = 64 << 10
 SUFFIXES = (".json", ".jsonl", ".ndjson", ".csv", ".traj")
 """File names that are looked at in a folder, each also with .gz or .zst behind it."""
 
+_DANGLING = "is a symbolic link to nothing that can be read"
+
 _NOT_TEXT = {
     b"PK\x03\x04": "a zip archive",
     b"BZh": "bzip2 data",
@@ -42,6 +44,15 @@ def expand(argument: str) -> tuple[list[Path], list[str]]:
 
     Raises InputError where there is no such file or a folder has no trace in it.
     """
+    if not argument:
+        raise InputError("FILE", "an empty name")
+    try:
+        return _expand(argument)
+    except OSError as error:  # a name too long, a folder that may not be looked into
+        raise InputError(argument, f"cannot be read: {error.strerror or error}") from None
+
+
+def _expand(argument: str) -> tuple[list[Path], list[str]]:
     path = Path(argument)
     problems: list[str] = []
     if path.is_dir():
@@ -55,6 +66,8 @@ def expand(argument: str) -> tuple[list[Path], list[str]]:
         files = sorted(Path(name) for name in names if Path(name).is_file())
         if not files:
             raise InputError(argument, "no file matches")
+    elif path.is_symlink():
+        raise InputError(argument, _DANGLING)
     else:
         near = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
         raise InputError(argument, "no such file or folder", did_you_mean(path.name, near))
@@ -63,7 +76,7 @@ def expand(argument: str) -> tuple[list[Path], list[str]]:
         if os.access(file, os.R_OK):
             readable.append(file)
         else:
-            problems.append(f"{file}: cannot be read (permission denied)")
+            problems.append(f"{file}: {_DANGLING if file.is_symlink() else 'cannot be read (permission denied)'}")
     return readable, problems
 
 
@@ -77,8 +90,10 @@ def _walk(folder: Path, problems: list[str]) -> list[Path]:
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in names:
             plain = name.removesuffix(".gz").removesuffix(".zst")
-            if not name.startswith(".") and plain.endswith(SUFFIXES):
-                found.append(Path(base, name))
+            path = Path(base, name)
+            # a pipe in a folder would be waited for
+            if not name.startswith(".") and plain.endswith(SUFFIXES) and (path.is_file() or not path.exists()):
+                found.append(path)
     return sorted(found)
 
 
@@ -133,7 +148,10 @@ class Text:
         self._raw.close()
 
     def _decompress(self) -> tuple[IO[bytes] | _Counted, str]:
-        start = self._raw.peek(16)
+        try:
+            start = self._raw.peek(16)
+        except OSError as error:
+            raise InputError(self.name, f"cannot be read: {error.strerror or error}") from None
         for magic, what in _NOT_TEXT.items():
             if start.startswith(magic):
                 raise InputError(self.name, f"is {what}", "a text trace is needed, plain or as .gz or .zst")

@@ -187,7 +187,8 @@ def _arrivals(trace: Trace, sessions: int | None) -> Arrivals:
         gaps = np.diff(times)
         rate = (trace.requests - 1) / duration
         cv = float(gaps.std() / gaps.mean()) if len(gaps) > 1 else None
-        peak = float(np.bincount((times // PEAK_S).astype(np.int64)).max()) / min(PEAK_S, duration)
+        _, in_window = np.unique(times // PEAK_S, return_counts=True)
+        peak = float(in_window.max()) / min(PEAK_S, duration)
     else:
         because = f"{trace.requests - len(known):,} requests have no time of their own"
     return Arrivals(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from dualplan.errors import InputError, problem
+from dualplan.errors import InputError, printable, problem
 
 SHOWN = 20
 """Problems listed one by one; the rest are counted."""
@@ -46,6 +46,7 @@ class Tally:
 
     def note(self, text: str) -> None:
         """Something that the reader of the result should know; the same text is kept once."""
+        text = printable(text)
         if text not in self.notes:
             self.notes.append(text)
 

@@ -16,13 +16,16 @@ _NOT_PROMPT = frozenset(("type", "id", "tool_use_id", "tool_call_id", "role"))
 
 def characters(value: Any) -> int:
     """Characters of all text in a message, its structure and ids left out."""
-    if isinstance(value, str):
-        return len(value)
-    if isinstance(value, dict):
-        return sum(characters(child) for key, child in value.items() if key not in _NOT_PROMPT)
-    if isinstance(value, list):
-        return sum(map(characters, value))
-    return 0
+    total, left = 0, [value]  # no recursion: a message may be nested deeper than the stack
+    while left:
+        part = left.pop()
+        if isinstance(part, str):
+            total += len(part)
+        elif isinstance(part, dict):
+            left += [child for key, child in part.items() if key not in _NOT_PROMPT]
+        elif isinstance(part, list):
+            left += part
+    return total
 
 
 def tokens(size: int, ratio: float) -> int:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from dualplan.errors import InputError, printable
 from dualplan.trace.record import Trace
 from dualplan.trace.stats import Summary
 
 RULES = (
-    "a request with no input tokens (0 or negative) is a failed call and is dropped, one with no output is kept",
+    "a request with zero or negative input tokens, or negative output tokens, is a failed call: dropped and counted by"
+    " reason, with or without --lenient; one with input and no output is kept",
     "hit rates: infinite cache, prefix match, requests in time order; models do not share a cache",
     "session growth: a prompt as long as prompt and output before it begins with both; one as long as the prompt before"
     " begins with that; a shorter one is a new context",
@@ -27,14 +30,20 @@ _ACCOUNTINGS = {
 
 
 def inputs_sha256(trace: Trace) -> str | None:
-    """SHA-256 over the files of a trace, one after the other; None for standard input."""
+    """SHA-256 over the files of a trace, one after the other; None where one cannot be read twice, such as standard
+    input or a pipe. Raises InputError for a file that is gone by now.
+    """
     digest = hashlib.sha256()
     for name in trace.report.files:
-        if name == "-":
-            return None
-        with open(name, "rb") as stream:  # noqa: PTH123 - names, not paths
-            while data := stream.read(1 << 20):
-                digest.update(data)
+        path = Path(name)
+        try:
+            if name == "-" or not path.is_file():
+                return None
+            with path.open("rb") as stream:
+                while data := stream.read(1 << 20):
+                    digest.update(data)
+        except OSError as error:
+            raise InputError(name, f"cannot be read again: {error.strerror or error}") from None
     return digest.hexdigest()
 
 
@@ -46,7 +55,7 @@ def as_document(trace: Trace, summary: Summary, source: str) -> dict[str, Any]:
     dropped = sum(report.dropped.values())
     return {
         "schema": "dualplan/trace-inspect/1",
-        "source": source,
+        "source": printable(source),
         "format": report.format,
         "format_because": report.format_because,
         "files": len(report.files),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dualplan.errors import InputError
+from dualplan.errors import InputError, printable
 from dualplan.spec.workload import Workload
 from dualplan.trace.mix import turn_mix
 from dualplan.trace.read import read_trace
@@ -35,6 +35,7 @@ def workload_of_trace(trace: Trace, name: str) -> Workload:
     )
     if append <= 0:
         raise InputError(name, "no request has a token that is not cached, so there is nothing to plan for")
+    name = printable(name)
     return Workload(
         name=name,
         description=f"read from a trace ({trace.report.format}, {trace.requests} requests)",

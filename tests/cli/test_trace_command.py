@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -169,6 +170,97 @@ def test_convert_to_standard_output(mooncake):
     done = dualplan("trace", "convert", mooncake, "-", "--to", "vidur")
     assert done.stdout.splitlines() == ["arrived_at,num_prefill_tokens,num_decode_tokens", "0.0,600,7", "3.0,900,7"]
     assert "block ids are left out" in done.stderr
+
+
+def test_convert_into_a_pipe(mooncake, tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    got = []
+    reader = threading.Thread(target=lambda: got.append(pipe.read_bytes()))
+    reader.start()
+    done = dualplan("trace", "convert", mooncake, pipe, "--to", "vidur")
+    reader.join()
+    assert done.returncode == 0 and pipe.is_fifo()
+    assert got == [b"arrived_at,num_prefill_tokens,num_decode_tokens\n0.0,600,7\n3.0,900,7\n"]
+
+
+def test_convert_through_a_link(mooncake, tmp_path):
+    target = tmp_path / "real.csv"
+    target.write_text("old")
+    target.chmod(0o640)
+    (tmp_path / "link.csv").symlink_to("real.csv")
+    done = dualplan("trace", "convert", mooncake, tmp_path / "link.csv", "--to", "vidur")
+    assert done.returncode == 0 and (tmp_path / "link.csv").is_symlink()
+    assert target.read_text().startswith("arrived_at") and target.stat().st_mode & 0o777 == 0o640
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link.csv", "real.csv", "t.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("target", "what"),
+    [
+        (".", "is a directory"),
+        ("missing/t.csv", "cannot be written: No such file"),
+        ("t.jsonl/t.csv", "cannot be written: Not a directory"),
+        ("a" * 300, "cannot be written: File name too long"),
+    ],
+)
+def test_convert_where_nothing_can_be_written(mooncake, target, what):
+    done = dualplan("trace", "convert", mooncake.name, target, "--to", "vidur", cwd=mooncake.parent)
+    assert done.returncode == 3 and done.stderr.startswith(f"{target}: {what}")
+    assert [path.name for path in mooncake.parent.iterdir()] == ["t.jsonl"]
+
+
+def test_nothing_of_the_input_steers_the_terminal(tmp_path):
+    path = tmp_path / "e\x1b]0;x\x07\udcff.jsonl"
+    path.write_text(
+        GOOD.replace("{", '{"model": "m\\u001b[31m\\u0007", ') + GOOD.replace("{", '{"model": "n\\u009b", ')
+    )
+    for more in ([], ["--json"], ["-f", "csv"], ["-f", "jsonl"], ["-f", "md"]):
+        done = dualplan("trace", "inspect", path.name, *more, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert (done.stdout + done.stderr).replace("\n", "").isprintable()
+        assert r"e\x1b]0;x\x07\udcff.jsonl" in done.stdout.replace("\\\\", "\\") and "m\\" in done.stdout
+    path.write_text("x\x1b[31m\n")
+    done = dualplan("trace", "inspect", path.name, cwd=tmp_path)
+    assert done.returncode == 3 and done.stderr.replace("\n", "").isprintable()
+
+
+def test_failed_calls(tmp_path):
+    path = tmp_path / "t.jsonl"
+    path.write_text(GOOD + GOOD.replace("600", "0") + GOOD.replace("600", "-600") + GOOD.replace("7,", "-7,"))
+    reasons = {
+        "negative input tokens (failed call)": 1,
+        "negative output tokens (failed call)": 1,
+        "zero input tokens (failed call)": 1,
+    }
+    data = answer(path)
+    assert data["rows"] == {"read": 4, "used": 1, "dropped": 3, "dropped_by_reason": reasons}
+    assert any("zero or negative input tokens" in rule for rule in data["assumptions"])
+    table = dualplan("trace", "inspect", path).stdout
+    assert "Rows: 4 read, 1 used, 3 dropped" in table and all(f"  1 {reason}\n" in table for reason in reasons)
+    assert "zero or negative" in " ".join(dualplan("trace", "inspect", "--help").stdout.split())
+
+
+def test_hostile_streams(tmp_path):
+    (tmp_path / "deep.jsonl").write_text("[" * 100_000)
+    cases = {
+        "- < /dev/null": "-: is empty\n",
+        "- <&-": "-: there is no standard input\n",
+        "/dev/null": "/dev/null: is empty\n",
+        "deep.jsonl": "deep.jsonl: is JSON that is nested too deeply\n",
+        "''": "FILE: an empty name\n",
+    }
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    for source, what in cases.items():
+        done = subprocess.run(
+            ["sh", "-c", f"{sys.executable} -m dualplan trace inspect {source}"],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (3, "", what)
 
 
 def test_convert_refused(tmp_path):

@@ -1,22 +1,24 @@
 """Properties of traces, each against a second, plain way of computing the same."""
 
 import io
+import json
 import tempfile
 from collections import OrderedDict
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dualplan.trace.blocks import dense, find_size, gather
 from dualplan.trace.build import build_trace
+from dualplan.trace.columns import id_column, raw_id_column
 from dualplan.trace.convert import lines, write
 from dualplan.trace.hits import context_tokens, hit_rates, session_context
 from dualplan.trace.mix import turn_mix
 from dualplan.trace.read import read_trace
-from dualplan.trace.reuse import depths, previous, reuse_curve
+from dualplan.trace.reuse import _prefix_depth, depths, previous, reuse_curve
 
 SIZE = 16
 
@@ -233,3 +235,54 @@ def test_other_formats_keep_lengths(turns, suffix, form):
         assert len(set(again.session.tolist())) == len(set(trace.session.tolist()))
     if form != "session-rows":
         assert again.arrival_s.tolist() == trace.arrival_s.tolist()
+
+
+@given(
+    st.lists(st.lists(st.integers(-(2**64), 2**65) | st.integers(-3, 3), max_size=4), min_size=1, max_size=6),
+    st.sampled_from([(",", ":"), (", ", ": "), (" ,\t", ":")]),
+)
+def test_block_ids_from_text(lists, separators):
+    texts = [json.dumps(ids, separators=separators).encode() for ids in lists]
+    found = raw_id_column(texts)
+    plain = all(-(2**63) < value < 2**63 - 1 for ids in lists for value in ids)
+    assert (found is not None) == plain
+    if found is not None:
+        counts, ids = id_column(lists)
+        assert found[0].tolist() == counts.tolist() and found[1].tolist() == ids.tolist()
+
+
+@given(st.lists(st.text('[]{},-0123 .e\t"n', max_size=6), min_size=1, max_size=4))
+@example(["123", "[1,[2]]"])
+@example(["[1,[2]]", "123"])
+@example(["12", "[1]"])
+def test_only_plain_lists_are_read_from_text(texts):
+    try:
+        values = [json.loads(text) if text else [] for text in texts]
+    except ValueError:
+        return  # the decoder has refused the line before
+    found = raw_id_column([text.strip().encode() for text in texts])
+    plain = all(isinstance(value, list) and all(type(item) is int for item in value) for value in values)
+    if not plain:
+        assert found is None
+    elif found is not None:
+        assert found[1].tolist() == [item for value in values for item in value]
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(2**40, 2**40 + 5), min_size=1, max_size=40))
+@example([2**40 + i * i % 6000 for i in range(9000)])
+def test_codes_in_order_of_appearance(ids):
+    numbers = {}
+    expected = [numbers.setdefault(value, len(numbers)) for value in [*ids, 2**62, 2**62 + 2**61]]
+    codes, distinct = dense(np.array([*ids, 2**62, 2**62 + 2**61], np.int64), np.zeros(1, np.int64))
+    assert codes.tolist() == expected and distinct == len(numbers)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), min_size=1, max_size=20), st.sampled_from([1, 2**58]))
+def test_prefix_depth_of_any_size(accesses, unit):
+    accesses.sort(key=lambda access: access[0])
+    request, depth = (np.array(column, np.int64) for column in zip(*accesses, strict=True))
+    most, expected = {}, []
+    for number, value in accesses:
+        most[number] = max(most.get(number, 0), value)
+        expected.append(most[number] * unit)
+    assert _prefix_depth(depth * unit, request).tolist() == expected

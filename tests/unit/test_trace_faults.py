@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import threading
 
 import pytest
 
@@ -12,6 +13,9 @@ from dualplan.errors import InputError
 from dualplan.trace import source
 from dualplan.trace.read import read_trace
 from dualplan.trace.record import ReadOptions
+from dualplan.trace.stats import summarise
+from dualplan.trace.view import inputs_sha256
+from dualplan.trace.workload import workload_of_trace
 
 LENIENT = ReadOptions(lenient=True)
 GOOD = b'{"timestamp": 0, "input_length": 600, "output_length": 7, "hash_ids": [1, 2]}\n'
@@ -112,11 +116,134 @@ def test_times_that_go_back(tmp_path):
 
 
 def test_failed_calls(tmp_path):
-    rows = [(0, 0), (-1, -1), (9, -1), (9, 0)]
+    rows = [(0, 0), (0, 5), (-1, -1), (9, -1), (9, 0)]
     lines = b"".join(b'{"timestamp": 0, "input_length": %d, "output_length": %d}\n' % row for row in rows)
     trace = read_trace(write(tmp_path / "t.jsonl", GOOD + lines))
-    assert trace.report.dropped == {"negative output tokens": 1, "no input tokens (failed call)": 2}
+    assert trace.report.dropped == {
+        "negative input tokens (failed call)": 1,
+        "negative output tokens (failed call)": 1,
+        "zero input tokens (failed call)": 2,
+    }
     assert trace.input_tokens.tolist() == [600, 9]
+
+
+@pytest.mark.parametrize("value", [b"1e300", b"-1e300", b"1e18", b"-1e18", b"1" * 30, b'"nan"', b'"inf"', b'"-inf"'])
+@pytest.mark.parametrize("field", [b"timestamp", b"delay"])
+def test_impossible_times(tmp_path, field, value):
+    bad = b'{"%s": %s, "input_length": 5, "output_length": 7}\n' % (field, value)
+    path = write(tmp_path / "t.jsonl", GOOD + bad)
+    with refused(f"{path}:2: the time at `{field.decode()}` is beyond 1e+11 s"):
+        read_trace(path)
+    assert read_trace(path, LENIENT).report.dropped == {"wrong type or out of range": 1}
+
+
+def test_times_possible_in_another_unit(tmp_path):
+    row = GOOD.replace(b'p": 0', b'p": 1700000000000000000')
+    path = write(tmp_path / "t.jsonl", row)
+    with refused(f"{path}:1: the time at `timestamp` is beyond"):
+        read_trace(path)
+    assert read_trace(path, ReadOptions(time_unit="ns")).start_s == 1.7e9
+
+
+@pytest.mark.parametrize("value", [b"1e300", b"-1e18", b"2147483648", b"-2147483648", b"1.5", b"null", b"true", b"[]"])
+@pytest.mark.parametrize("field", [b"input_length", b"output_length"])
+def test_impossible_lengths(tmp_path, field, value):
+    other = b"output_length" if field == b"input_length" else b"input_length"
+    path = write(tmp_path / "t.jsonl", GOOD + b'{"timestamp": 0, "%s": 5, "%s": %s}\n' % (other, field, value))
+    with refused(f"{path}:2: expected `int`"):
+        read_trace(path)
+
+
+@pytest.mark.parametrize(
+    "value", [b"[1.5]", b"[1e300]", b"[null]", b"[[1]]", b"[1,[2]]", b'"x"', b"[true]", b"{}", b"3", b"345"]
+)
+def test_impossible_block_ids(tmp_path, value):
+    bad = b'{"timestamp": 0, "input_length": 5, "output_length": 7, "hash_ids": %s}\n' % value
+    path = write(tmp_path / "t.jsonl", GOOD + bad)
+    with refused(f"{path}:2: expected "):
+        read_trace(path)
+
+
+def test_negative_waits_count_as_none(tmp_path):
+    row = GOOD.replace(b"{", b'{"session_id": 1, "delay": %d, ')
+    trace = read_trace(write(tmp_path / "t.jsonl", row % -3 + row % 4000))
+    assert trace.think_time_s.tolist() == [0, 4]
+    assert "1 negative waits were taken as none" in trace.report.notes
+
+
+def test_far_apart_times_take_no_memory(tmp_path):
+    rows = GOOD + GOOD.replace(b'p": 0', b'p": 100000000000000')
+    arrivals = summarise(read_trace(write(tmp_path / "t.jsonl", rows))).arrivals
+    assert arrivals.duration_s == 1e11 and arrivals.peak_requests_per_s == 1 / 60
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"x" * 2_000_000,
+        b"x" * 2_000_000 + b"\n",
+        b"x" * 200_000 + b"\n1\n",
+        b'"' * 300_000,
+        b'"a,b\n' + b"y" * 300_000,
+        b"," * 200_000 + b"\n",
+        b"x",
+        b"{",
+        b"[",
+        b"{" * 100_000,
+        b"a\x1c\x85b,c\n1,2\n",
+        b"\n\n,\n",
+    ],
+    ids=range(12),
+)
+def test_junk(tmp_path, data):
+    path = write(tmp_path / "t.jsonl", data)
+    with refused(f"{path}") as caught:
+        read_trace(path)
+    assert len(str(caught.value)) < 1000 and len(caught.value.problems) == 1
+
+
+DEEP = b"[" * 100_000 + b"]" * 100_000
+CLAUDE = (
+    b'{"type":"assistant","sessionId":"a","message":{"role":"assistant","usage":{"input_tokens":5},"content":%s}}\n'
+)
+AGENT = b'{"input": %s, "output": "y"}\n'
+WEKA = b'{"id": "x", "block_size": 64, "requests": [%s]}\n'
+
+
+@pytest.mark.parametrize(
+    ("data", "line"),
+    [
+        (GOOD * 2 + GOOD.replace(b"{", b'{"more": %s, ' % DEEP) + GOOD, ":3"),
+        (GOOD.replace(b"{", b'{"more": %s, ' % DEEP) + GOOD, ":1"),
+        (CLAUDE % b'"hi"' + CLAUDE % DEEP, ":2"),
+        (AGENT % b'"x"' + AGENT % DEEP, ":2"),
+        (WEKA % b"" + WEKA % (b'{"requests": [' * 20_000 + b"]}" * 20_000), ":2"),
+        (DEEP, ""),
+        (b'{\n"requests": ' + DEEP + b"\n}", ""),
+        (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, ""),
+    ],
+    ids=range(8),
+)
+def test_nested_too_deeply(tmp_path, data, line):
+    path = write(tmp_path / "t.jsonl", data)
+    with refused(f"{path}{line}: ") as caught:
+        read_trace(path, ReadOptions(chars_per_token=4))
+    assert "nested too deeply" in str(caught.value)
+
+
+def test_nested_messages(tmp_path):
+    path = write(tmp_path / "t.jsonl", AGENT % b'"x"' + AGENT % (b"[" * 900 + b'"12345678"' + b"]" * 900))
+    assert read_trace(path, ReadOptions(chars_per_token=4)).input_tokens.tolist() == [1, 2]
+
+
+def test_control_characters_are_shown(tmp_path):
+    row = GOOD.replace(b"{", b'{"model": "m\\u001b[31m\\u0007", ')
+    trace = read_trace(write(tmp_path / "t.jsonl", row))
+    assert trace.models == (r"m\x1b[31m\x07",)
+    path = write(tmp_path / "e\x1b\x07.jsonl", GOOD + b"x\n")
+    with refused(r"e\x1b\x07.jsonl:2: is not JSON"):
+        read_trace(path)
+    assert workload_of_trace(trace, "a\x1bb").name == r"a\x1bb"
 
 
 # ---------------------------------------------------------------- CSV
@@ -156,6 +283,45 @@ def test_many_bad_csv_rows(tmp_path):
 def test_quoted_numbers_and_mixed_line_ends(tmp_path):
     trace = read_trace(write(tmp_path / "t.csv", AZURE + b'2023-11-16 18:17:03,"4808","10"\r\n' + ROW))
     assert trace.input_tokens.tolist() == [4808, 4808]
+
+
+VIDUR = b"arrived_at,num_prefill_tokens,num_decode_tokens\n"
+
+
+@pytest.mark.parametrize("value", [b"1e300", b"-1e300", b"1e18", b"nan", b"inf", b"-inf", b'"1e300"'])
+def test_impossible_times_in_csv(tmp_path, value):
+    path = write(tmp_path / "t.csv", b"# note\n" + VIDUR + b"1,5,5\n\n" + value + b",5,5\n2,5,5\n")
+    with refused(f"{path}:5: arrived_at is beyond 1e+11 s"):
+        read_trace(path)
+    report = read_trace(path, LENIENT).report
+    assert (report.rows_read, report.rows_used) == (3, 2)
+    assert report.dropped == {"wrong type or out of range": 1}
+
+
+@pytest.mark.parametrize("date", [b"infinity", b"-infinity", b"294247-01-01", b"10000-01-01", b"9999-12-31"])
+def test_impossible_dates(tmp_path, date):
+    path = write(tmp_path / "t.csv", AZURE + ROW + date + b",5,5\n")
+    with refused(f"{path}:3: TIMESTAMP is beyond 1e+11 s"):
+        read_trace(path)
+
+
+def test_many_impossible_times_in_csv(tmp_path):
+    path = write(tmp_path / "t.csv", VIDUR + b"1,5,5\n" + b"inf,5,5\n" * 50)
+    with pytest.raises(InputError) as caught:
+        read_trace(path)
+    assert len(caught.value.problems) == 21 and "and 30 more bad rows" in caught.value.problems[-1]
+    assert read_trace(path, LENIENT).report.dropped == {"wrong type or out of range": 50}
+
+
+@pytest.mark.parametrize("name", ["t[1].csv", "t*.csv", "t.csv.gz", "t.parquet", "t\udcff.csv", "t'.csv"])
+def test_names_that_duckdb_takes_for_something_else(tmp_path, name):
+    write(tmp_path / "t1.csv", b"something else")
+    assert read_trace(write(tmp_path / name, VIDUR + b"1,5,5\n")).input_tokens.tolist() == [5]
+
+
+def test_columns_that_differ_in_case_only(tmp_path):
+    with refused("has two columns of one name"):
+        read_trace(write(tmp_path / "t.csv", b"ARRIVED_AT," + VIDUR + b"1,1,5,5\n"))
 
 
 # ---------------------------------------------------------------- files
@@ -247,6 +413,38 @@ def test_gzip_bomb(tmp_path, monkeypatch):
         read_trace(path)
 
 
+@pytest.mark.parametrize(("name", "data"), [("t.jsonl", GOOD), ("t.csv", VIDUR + b"1,600,5\n")])
+def test_pipe(tmp_path, name, data):
+    path = tmp_path / name
+    os.mkfifo(path)
+    writer = threading.Thread(target=path.write_bytes, args=(data,))
+    writer.start()
+    trace = read_trace(str(path))
+    writer.join()
+    assert trace.input_tokens.tolist() == [600]
+    assert inputs_sha256(trace) is None  # a second reading would wait for ever
+
+
+def test_pipe_in_a_folder_is_passed_over(tmp_path):
+    write(tmp_path / "a.jsonl", GOOD)
+    os.mkfifo(tmp_path / "b.jsonl")
+    assert read_trace(str(tmp_path)).report.files == (str(tmp_path / "a.jsonl"),)
+
+
+def test_names_without_a_file(tmp_path):
+    (tmp_path / "gone.jsonl").symlink_to("nothing")
+    with refused("gone.jsonl: is a symbolic link to nothing"):
+        read_trace(str(tmp_path / "gone.jsonl"))
+    with refused("gone.jsonl: is a symbolic link to nothing"):
+        read_trace(str(tmp_path))
+    with refused("cannot be read: File name too long"):
+        read_trace("a" * 300)
+    with refused("FILE: an empty name"):
+        read_trace("")
+    with refused("/dev/null: is empty"):
+        read_trace("/dev/null")
+
+
 def test_stdin():
     assert read_trace("-", stdin=io.BytesIO(GOOD * 3)).requests == 3
     assert read_trace("-", stdin=io.BytesIO(AZURE + ROW)).requests == 1
@@ -268,6 +466,40 @@ def test_document_faults(tmp_path):
     path = write(tmp_path / "v.json", b'{\n"id": "x",\n"requests": [\n')
     with refused("is neither JSON lines nor one JSON document"):
         read_trace(path)
+
+
+@pytest.mark.parametrize(
+    ("document", "what"),
+    [
+        (b'{"id": "x", "block_size": 0, "requests": [{"t": 0, "in": 5, "out": 5}]}', "`int` >= 1 at `block_size`"),
+        (b'{"id": "x", "block_size": 64, "requests": [{"t": 1e300, "in": 5, "out": 5}]}', "the time 1e+300 is beyond"),
+        (b'{"id": "x", "block_size": 64, "requests": [{"t": "nan", "in": 5, "out": 5}]}', "the time nan is beyond"),
+        (
+            b'{"id": "x", "block_size": 64, "requests": [{"t": 0, "think_time": -1e18, "in": 5, "out": 5}]}',
+            "the time -1e+18 is beyond",
+        ),
+        (
+            b'{"metrics": {"token_usages": [{"prompt_tokens": 5, "completion_tokens": 5}],'
+            b' "costs": [{"timestamp": 1e300}]}}',
+            "the time 1e+300 is beyond",
+        ),
+        (
+            b'{"metrics": {"token_usages": [{"prompt_tokens": 5, "completion_tokens": 5, "cache_read_tokens": 1%s}]}}'
+            % (b"0" * 30),
+            "cached tokens are 1000",
+        ),
+        (
+            b'{"type": "event_msg", "payload": {"type": "token_count", "info": {"last_token_usage": {"input_tokens": 9,'
+            b' "output_tokens": 1, "cached_input_tokens": 99999999999}}}}',
+            "cached tokens are 99999999999, beyond any prompt",
+        ),
+    ],
+)
+def test_impossible_values_in_documents(tmp_path, document, what):
+    path = write(tmp_path / "t.json", document)
+    with refused(f"{path}:1: ") as caught:
+        read_trace(path)
+    assert what in str(caught.value)
 
 
 def test_progress_counts_bytes(tmp_path):

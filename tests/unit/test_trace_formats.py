@@ -220,7 +220,7 @@ def test_burstgpt_first_release(tmp_path):
     assert trace.report.format == "burstgpt"
     # 0/0 is a failed call and goes; a prompt without an answer was processed and stays
     assert trace.input_tokens.tolist() == [472, 1087] and trace.output_tokens.tolist() == [18, 0]
-    assert trace.report.dropped == {"no input tokens (failed call)": 1}
+    assert trace.report.dropped == {"zero input tokens (failed call)": 1}
     assert (trace.report.rows_read, trace.report.rows_used) == (3, 2)
     assert summarise(trace).zero_outputs == 1
     assert trace.models == ("ChatGPT", "GPT-4") and not trace.has_sessions
