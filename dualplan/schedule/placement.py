@@ -50,9 +50,12 @@ def least_tokens(tokens: Any, room: Any, first: int, end: int, need: float) -> i
 
 
 def in_turn(turn: int, room: Any, first: int, end: int, need: float) -> int:
-    """The engine whose turn it is, whatever its load (round robin); it waits if that engine has no room."""
-    e = first + turn % (end - first)
-    return e if room[e] >= need else -1
+    """The engine whose turn it is whatever its load, or the next one that has room (round robin)."""
+    for step in range(end - first):
+        e = first + (turn + step) % (end - first)
+        if room[e] >= need:
+            return e
+    return -1
 
 
 def decode_by_threshold(

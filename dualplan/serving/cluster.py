@@ -105,8 +105,9 @@ def cluster(
     longest = trajectories.longest * per_token + state
     found = _parameter_set(scenario) if times is None else None
     redundant = times.redundant_experts if times else found.redundant_experts if found else 0
+    fitted = {"prefill": found.prefill_ep, "decode": found.decode_ep} if found else {}
     sides = [
-        _side(scenario, name, hardware, given, count, form, longest, redundant, notes)
+        _side(scenario, name, hardware, given, count, form, longest, redundant, fitted.get(name), notes)
         for (name, hardware), given, count in zip(
             scenario.sides,
             (scenario.prefill_parallel, scenario.decode_parallel),
@@ -155,6 +156,7 @@ def _side(
     form: str,
     longest: float,
     redundant: int,
+    fitted_ep: int | None,
     notes: list[str],
 ) -> SideLayout:
     if nodes is None:
@@ -165,6 +167,9 @@ def _side(
         parallel = hosted(given, model, gpus, hardware.gpu.count, where=f"{name}.parallel")
     else:
         parallel = default_parallel(model, gpus, hardware.gpu.count, usable, name)
+        if fitted_ep is not None and fitted_ep < parallel.ep:
+            parallel = Parallel(ep=fitted_ep, tp=1, dp=parallel.dp)
+            notes.append(f"{name}: expert-parallel groups of {fitted_ep} GPUs, as in the deployment that was fitted")
     memory, room = _room(scenario, parallel, hardware, form, redundant)
     if given is None and model.experts is None:
         usual = parallel.tp

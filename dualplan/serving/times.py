@@ -12,7 +12,7 @@ from dualplan.model.collectives import decode_collective_bytes_per_token
 from dualplan.model.demand import peak_flops, scale_up_gpus
 from dualplan.model.latency import decode_base, decode_slope
 from dualplan.model.memory import kv_share_per_gpu, weight_bytes_per_gpu
-from dualplan.spec.load import CountOrZero, NonNegative, Positive, Share, decode, read_yaml
+from dualplan.spec.load import Count, CountOrZero, NonNegative, Positive, Share, decode, read_yaml
 from dualplan.spec.parallel import Parallel
 from dualplan.spec.scenario import Scenario
 from dualplan.spec.workload import per_turn_means
@@ -34,11 +34,12 @@ class ParameterSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """One fitted set for a model on a kind of node. Times in s, rates in B/s; the rest are shares.
 
     ``pass_time_per_layer``: what a forward pass takes for a layer however little it computes. ``time_per_request``,
-    ``time_per_token``, ``time_per_context_token``: work of an engine for a request in a pass, for each new token and
-    for each cached one. ``decode_base``, ``decode_slope``, ``decode_quadratic``: step time by sequences of an engine.
-    ``decode_read_slowdown``: what reads on both sides add to a step. ``snic_efficiency``, ``time_per_read``: storage
-    NIC; ``both_sides``: share of its rate that is left when both sides read. ``handover``, ``handover_rate``: from
-    the end of prefill to decode.
+    ``time_per_token``, ``time_per_context_token``: work of an engine for a request in a pass, for each new token,
+    for each cached one, and for each pair of them. ``decode_base``, ``decode_slope``, ``decode_quadratic``: step time
+    by sequences of an engine. ``decode_read_slowdown``: what reads on both sides add to a step. ``snic_efficiency``,
+    ``time_per_read``: storage NIC; ``both_sides``: share of its rate that is left when both sides read. ``handover``,
+    ``handover_rate``: from the end of prefill to decode. ``prefill_ep``, ``decode_ep``: expert-parallel groups of the
+    deployment that was fitted, which a larger one repeats unless a parallelism is given.
     """
 
     model: str
@@ -46,7 +47,8 @@ class ParameterSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     pass_time_per_layer: NonNegative
     time_per_request: NonNegative = 0.0
     time_per_token: NonNegative
-    time_per_context_token: NonNegative
+    time_per_context_token: NonNegative = 0.0
+    time_per_token_and_context_token: NonNegative = 0.0
     decode_base: Positive
     decode_slope: NonNegative
     decode_quadratic: NonNegative = 0.0
@@ -57,6 +59,8 @@ class ParameterSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     handover: NonNegative = 0.0
     handover_rate: Positive
     redundant_experts: CountOrZero = 0
+    prefill_ep: Count | None = None
+    decode_ep: Count | None = None
     fitted_on: str = ""
     sources: tuple[str, ...] = ()
 
@@ -111,7 +115,7 @@ def from_set(found: ParameterSet, layers: int) -> Times:
         per_request=found.time_per_request,
         per_token=found.time_per_token,
         per_context=found.time_per_context_token,
-        per_token_context=0.0,
+        per_token_context=found.time_per_token_and_context_token,
         quota=QUOTA,
         decode_base=found.decode_base,
         decode_slope=found.decode_slope,

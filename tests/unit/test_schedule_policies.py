@@ -55,6 +55,7 @@ def test_least_tokens_and_round_robin():
     tokens = np.array([3.0, 1.0, 2.0])
     assert least_tokens(tokens, ROOM, 0, 3, 1.0) == 1
     assert [in_turn(turn, ROOM, 1, 4, 1.0) for turn in range(4)] == [1, 2, 3, 1]
+    assert in_turn(0, np.array([0.0, 0.0, 5.0, 5.0]), 0, 4, 1.0) == 2
     assert in_turn(0, np.zeros(4), 0, 4, 1.0) == -1
 
 
