@@ -68,7 +68,7 @@ def read_rows(text: Text, form: RowFormat, found: Sample, columns: Columns, tall
 
 def _with_raw_ids(run: bytes, decoder: Any) -> tuple[list[Any], _BlockIds | None]:
     rows = decoder.decode_lines(run)
-    return rows, raw_id_column([b"" if row.blocks is None else bytes(row.blocks) for row in rows])
+    return rows, raw_id_column([row.blocks or b"" for row in rows])
 
 
 def _row_type(form: RowFormat, fields: dict[Field, str], ids: Any, options: ReadOptions) -> type[msgspec.Struct]:
