@@ -13,7 +13,7 @@ import msgspec
 
 from dualplan.errors import InputError
 from dualplan.trace.columns import Columns
-from dualplan.trace.documents import DocumentReader, Row, seconds
+from dualplan.trace.documents import TOO_DEEP, DocumentReader, Row, seconds
 from dualplan.trace.formats import Sample
 from dualplan.trace.record import ReadOptions
 from dualplan.trace.source import Text
@@ -86,6 +86,9 @@ class ClaudeCode(DocumentReader):
             if message is None or not (message.role or message.usage):
                 continue
             side = (line.agent_id or text.name) if line.is_sidechain or line.agent_id else None
+            size = self._size(where, message)
+            if size is None:
+                continue
             # the same session id in two logs is one session: a resumed one
             key: Hashable = ("claude", line.session_id or text.name, side)
             session = self.columns.session_index(key)
@@ -98,11 +101,23 @@ class ClaudeCode(DocumentReader):
                 self._response(where, session, message, message.usage, clock.arrival(now))
                 clock.responded(now)
             elif message.role == "assistant":
-                self._text_response(session, message, clock.arrival(now))
+                self._text_response(session, message, size, clock.arrival(now))
                 clock.responded(now)
-            if self.options.chars_per_token:
-                size = characters(msgspec.json.decode(message.content))
-                self._characters[session] = self._characters.get(session, 0) + size
+            self._characters[session] = self._characters.get(session, 0) + size
+
+    def _size(self, where: str, message: _ClaudeMessage) -> int | None:
+        """Characters of a message, 0 where they are not asked for, None where its content cannot be read."""
+        if not self.options.chars_per_token:
+            return 0
+        try:
+            return characters(msgspec.json.decode(message.content))
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            what, reason = f"the content cannot be read: {error}", "not JSON"
+        except RecursionError:
+            what, reason = TOO_DEEP, "nested too deeply"
+        self.tally.read += 1
+        self.tally.malformed(where, what, reason)
+        return None
 
     def _response(
         self,
@@ -134,12 +149,13 @@ class ClaudeCode(DocumentReader):
         if message.id:
             self._seen[message.id] = row
 
-    def _text_response(self, session: int, message: _ClaudeMessage, times: tuple[float | None, float | None]) -> None:
+    def _text_response(
+        self, session: int, message: _ClaudeMessage, size: int, times: tuple[float | None, float | None]
+    ) -> None:
         self._without_usage += 1
         ratio = self.options.chars_per_token
         if not ratio:
             return
-        size = characters(msgspec.json.decode(message.content))
         row = self._open.get(session)
         if row is not None:  # lines without an input between them are one response
             row.output += tokens(size, ratio)

@@ -231,6 +231,13 @@ def test_nested_too_deeply(tmp_path, data, line):
     assert "nested too deeply" in str(caught.value)
 
 
+def test_content_that_is_no_text(tmp_path):
+    path = write(tmp_path / "t.jsonl", CLAUDE % b'"hi"' + CLAUDE % b'"\xff"')
+    with refused(f"{path}:2: the content cannot be read"):
+        read_trace(path, ReadOptions(chars_per_token=4))
+    assert read_trace(path).requests == 2  # its token counts are all that is needed
+
+
 def test_nested_messages(tmp_path):
     path = write(tmp_path / "t.jsonl", AGENT % b'"x"' + AGENT % (b"[" * 900 + b'"12345678"' + b"]" * 900))
     assert read_trace(path, ReadOptions(chars_per_token=4)).input_tokens.tolist() == [1, 2]
