@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar
 
-
 MOST_LINES = 50
 """Problems of one input that are printed; the rest is counted."""
 

@@ -28,7 +28,12 @@ def feasible(
     as_json: JsonOption = False,
     output_file: OutputOption = None,
 ) -> None:
-    """Is this P/D deployment free of bottlenecks, which range is, what throughput, which link binds?"""
+    """Is this P/D deployment free of bottlenecks, which range is, what throughput, which link binds?
+
+    Feasible: weights and a context fit, P/D lies inside the range in which storage NICs can run at line rate with all
+    traffic, and every demand and SLO given is met. Ends with 0 if so, 4 if not (the answer is printed all the same),
+    2 for wrong usage, 3 for bad input.
+    """
     from dualplan.errors import UsageError
 
     if nodes is not None and ({"prefill", "decode"} & flags.values.keys()):

@@ -36,6 +36,9 @@ mode: dual-path                    # basic, layerwise, dual-path, split-read, dr
 # prefill: {parallel: "ep=16,tp=1,dp=16"}
 # decode: {parallel: "ep=32,tp=1,dp=32"}
 
+# Nodes that differ (cnics: so many of their compute NICs have the new cnic.rate); all pairs of nodes are then solved.
+# variants: [{side: decode, nodes: 1, set: {snic.rate: 200Gb/s}}]
+
 slo: {ttft: 4s, tpot: 50ms}
 # demand: {arrival_rate: 0.4}      # agents per second; or turn_rate: turns per second
 """

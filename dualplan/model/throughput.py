@@ -41,11 +41,11 @@ class Rate(msgspec.Struct, frozen=True):
     binding: int | None
 
 
-def best_split(uses: Sequence[Use], *, both_paths: bool, balance: Sequence[int] = ()) -> Rate:
+def best_split(uses: Sequence[Use], *, both_paths: bool, balance: Sequence[int] = (), near_share: Any = None) -> Rate:
     """The highest rate and the split that reaches it.
 
-    ``balance``: indices of the storage NICs. Where several splits reach the same rate, their largest use is made
-    smallest.
+    Where several splits reach the same rate: the one closest to ``near_share``, else the one at which the largest use
+    of the resources ``balance`` (indices of the storage NICs) is smallest.
     """
     if not both_paths:
         slowest = _highest(uses, 0)
@@ -55,25 +55,23 @@ def best_split(uses: Sequence[Use], *, both_paths: bool, balance: Sequence[int] 
     if binding is None or uses[binding].at(share) == 0:
         return Rate(None, share, None)
     storage = [uses[index] for index in balance]
-    if storage:
+    if storage or near_share is not None:
         low, high = _level(uses, uses[binding].at(share))
-        even = _lowest_point(storage, 0, 1)
-        share = min(max(even, low), high) if low <= high else share
-        binding = _highest(uses, share, near=binding)
+        if low <= high:
+            # what limits the rate is full at every best split; others may be full just at the one that is chosen
+            binding = _highest(uses, (low + high) / 2)
+            wanted = _lowest_point(storage, 0, 1) if near_share is None else near_share
+            share = min(max(wanted, low), high)
     return Rate(_inverse(uses, binding, share), share, binding)
 
 
-def _highest(uses: Sequence[Use], share: Any, near: int | None = None) -> int | None:
-    """Index of the most used resource; of equals the first. ``near``: keep this one if it is as high but for
-    rounding.
-    """
+def _highest(uses: Sequence[Use], share: Any) -> int | None:
+    """Index of the most used resource; of equals, but for rounding, the first."""
     if not uses:
         return None
     values = [use.at(share) for use in uses]
     top = max(values)
-    if isinstance(top, float):
-        return next(index for index, value in enumerate(values) if value >= top * (1 - 1e-12))
-    return values.index(top) if near is None or values[near] != top else min(near, values.index(top))
+    return next(i for i, value in enumerate(values) if value == top or float(value) >= float(top) * (1 - 1e-12))
 
 
 def _inverse(uses: Sequence[Use], index: int | None, share: Any) -> Any:

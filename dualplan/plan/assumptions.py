@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from dualplan.plan.evaluate import Evaluation
-from dualplan.plan.problem import SINGLE_SIDED
+from dualplan.plan.problem import SINGLE_SIDED, reachable_read_rate
 from dualplan.plan.resources import cnic_bandwidth, storage_bandwidth
 from dualplan.spec.hardware import Hardware, unsourced
 from dualplan.spec.scenario import Scenario
+from dualplan.units import show
 
 NAMED = ("hardware", "decode_hardware", "model", "workload")
 """Inputs that the headline names anyway."""
@@ -43,9 +44,11 @@ def assumptions(answer: Evaluation) -> tuple[str, ...]:
     for side, hardware in (("prefill", answer.scenario.hardware), ("decode", answer.scenario.decode_hardware)):
         if side == "prefill" or answer.scenario.decode_hardware != answer.scenario.hardware:
             found += _machine(answer, hardware)
-    given = sorted(key for key, place in answer.scenario.origins.items() if place.startswith("--") and key not in NAMED)
-    if given:
-        found.append("given by flag: " + ", ".join(given))
+    if answer.scenario.variants:
+        found.append("the P/D ranges are those of the usual nodes")
+    flags = {place for key, place in answer.scenario.origins.items() if place.startswith("--") and key not in NAMED}
+    if flags:
+        found.append("given: " + ", ".join(sorted(flags)))
     return tuple(found)
 
 
@@ -55,7 +58,7 @@ def _balance(answer: Evaluation) -> str:
     if settings.balance is not None:
         return f"{value} (given)"
     if settings.mode in SINGLE_SIDED:
-        return f"{value} (reads have no choice of side)"
+        return f"{value} (reads have no choice of side, so none is lost in choosing)"
     if settings.mode == "split-read":
         return f"{value} (reads are split over both sides)"
     return f"{value} (largest over mean storage NIC load, measured in the paper for {settings.policy})"
@@ -98,8 +101,11 @@ def _machine(answer: Evaluation, hardware: Hardware) -> list[str]:
         found.append(f"{hardware.name}: s exceeds g/2, which no P/D allows; the paper's s <= g does not suffice")
     if hardware.snic.shares_cnic:
         found.append(f"{hardware.name}: storage traffic shares the compute NICs")
-    if answer.scenario.settings.mode != "oracle" and not hardware.snic.time_per_read:
-        found.append(f"{hardware.name}: no fixed time per read is known")
+    if answer.scenario.settings.mode != "oracle" and answer.demand.amounts.read:
+        snic, rate = hardware.snic, reachable_read_rate(hardware, answer.demand.amounts.read)
+        how = f"{snic.efficiency:g} of line rate, {show(snic.time_per_read, 's', 2)} a read"
+        text = f"{hardware.name}: a storage NIC reaches {show(rate, 'B/s')} of {show(snic.rate, 'B/s')} ({how})"
+        found.append(text)
     missing = unsourced(hardware)
     if missing:
         shown = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else "")

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 MOST_NODES = 10_000
 FEW_NODES = 24
+SHOWN_SPLITS = 6
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +92,16 @@ class Collectives(msgspec.Struct, frozen=True, kw_only=True):
     kv_available: tuple[float, float]
 
 
+class Split(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the splits that were compared when the best one was asked for."""
+
+    prefill_nodes: int
+    decode_nodes: int
+    feasible: bool
+    turns_per_s: float
+    bottleneck: str | None
+
+
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     """The steady answer. Rates in 1/s, times in s; ``decode_read_share`` is None in modes without a choice.
 
@@ -121,6 +132,7 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     demand_check: DemandCheck | None
     feasible: bool
     reasons: tuple[str, ...]
+    splits: tuple[Split, ...] = ()
 
 
 def evaluate(
@@ -198,8 +210,21 @@ def best_node_split(scenario: Scenario, nodes: int, *, check_flow: bool = False)
             faults.extend(error.problems)
     if not answers:
         raise InputError("", problems=dict.fromkeys(faults))
-    best = max(answers, key=lambda answer: (answer.feasible, answer.turns_per_s))
-    return evaluate(scenario, best.prefill_nodes, best.decode_nodes, check_flow=True) if check_flow else best
+    ranked = sorted(answers, key=lambda answer: (not answer.feasible, -answer.turns_per_s))
+    best = ranked[0]
+    if check_flow:
+        best = evaluate(scenario, best.prefill_nodes, best.decode_nodes, check_flow=True)
+    splits = tuple(
+        Split(
+            prefill_nodes=answer.prefill_nodes,
+            decode_nodes=answer.decode_nodes,
+            feasible=answer.feasible,
+            turns_per_s=answer.turns_per_s,
+            bottleneck=answer.bottleneck.resource,
+        )
+        for answer in ranked[:SHOWN_SPLITS]
+    )
+    return msgspec.structs.replace(best, splits=splits)
 
 
 def _likely_splits(scenario: Scenario, nodes: int) -> Iterable[int]:
@@ -315,7 +340,7 @@ def _bottleneck(problem: Problem, rate: Rate, missing: dict[str, str]) -> Bottle
     if rate.binding is None:
         return Bottleneck(resource=None)
     binding = problem.resources[rate.binding]
-    relieved = solve(problem, without=(rate.binding,))
+    relieved = solve(problem, without=(rate.binding,), near_share=rate.decode_share)
     following = None if relieved.binding is None else problem.resources[relieved.binding].name
     gain = None if relieved.turns_per_s is None else max(float(relieved.turns_per_s / rate.turns_per_s - 1), 0.0)
     return Bottleneck(resource=binding.name, side=binding.side, utilization=1.0, next=following, next_gain=gain)

@@ -100,7 +100,9 @@ def _rates(problem: Problem, count: int) -> tuple[Floats, Floats, NDArray[np.int
         top = (starts + share * slopes).max(axis=0)
         storage = storage_positions(found)
         low, high = level(starts, slopes, top)
+        middle = starts + (low + high) / 2 * slopes
         share = np.clip(lowest_point(starts[storage], slopes[storage]), low, high)
+        return 1 / top, share, (middle >= middle.max(axis=0) * (1 - 1e-12)).argmax(axis=0)
     values = starts + share * slopes
     top = values.max(axis=0)
     binding = (values >= top * (1 - 1e-12)).argmax(axis=0)

@@ -332,9 +332,14 @@ def storage_positions(found: Sequence[Use]) -> list[int]:
     return [position for position, use in enumerate(found) if use.name.endswith("snic_ingress")]
 
 
-def solve(problem: Problem, without: Sequence[int] = ()) -> Rate:
-    """The highest turn rate of a problem, optionally with some of its resources unlimited."""
+def solve(problem: Problem, without: Sequence[int] = (), near_share: Any = None) -> Rate:
+    """The highest turn rate of a problem, optionally with some of its resources unlimited.
+
+    ``near_share``: of splits that are as good, the closest to this one.
+    """
     found = uses(problem, without)
     kept = [index for index in range(len(problem.resources)) if index not in without]
-    rate = best_split(found, both_paths=problem.mode not in SINGLE_SIDED, balance=storage_positions(found))
+    rate = best_split(
+        found, both_paths=problem.mode not in SINGLE_SIDED, balance=storage_positions(found), near_share=near_share
+    )
     return msgspec.structs.replace(rate, binding=None if rate.binding is None else kept[rate.binding])

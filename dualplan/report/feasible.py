@@ -24,16 +24,27 @@ QUIET = 0.05
 
 
 def output(answer: Evaluation) -> Output:
-    """The result in all formats; csv and jsonl hold one row with the scalar figures."""
+    """The result in all formats; csv and jsonl hold one row with the figures that are compared between deployments."""
     data = document(answer)
-    row = {
-        key: value
-        for key, value in data.items()
-        if key not in ("schema", "resources", "assumptions", "sources", "flow_check")
-    }
     return Output(
-        data=data, rows=[row], text=lambda console: show_answer(answer, console), markdown=lambda: markdown(answer)
+        data=data,
+        rows=[_row(data)],
+        text=lambda console: show_answer(answer, console),
+        markdown=lambda: markdown(answer),
     )
+
+
+def _row(data: dict[str, Any]) -> dict[str, Any]:
+    """One line of a table of deployments; the keys of the document, always the same ones."""
+    demand = data["demand"] or {"turns_per_s": None, "utilization": None, "headroom": None}
+    ends = ("lower", "upper", "lower_constraint", "upper_constraint")
+    row = {key: data[key] for key in ("feasible", "prefill_nodes", "decode_nodes", "pd_ratio", "mode")}
+    row |= {key: data[key] for key in ("hardware", "decode_hardware", "model", "workload")}
+    row |= {key: {end: data[key][end] for end in ends} for key in ("range", "paper_range", "effective_range")}
+    row |= {"throughput": data["throughput"], "bottleneck": data["bottleneck"]}
+    row |= {key: data[key] for key in ("decode_read_share", "speedup_over_basic")}
+    latency = {key: data["latency"][key] for key in ("ttft_unloaded_s", "tpot_s")}
+    return row | {"latency": latency, "demand": demand, "reasons": data["reasons"]}
 
 
 # ---------------------------------------------------------------- machines
@@ -89,6 +100,16 @@ def document(answer: Evaluation) -> dict[str, Any]:
         },
         "qos": _qos(answer),
         "flow_check": _flow_check(answer),
+        "splits": [
+            {
+                "prefill_nodes": split.prefill_nodes,
+                "decode_nodes": split.decode_nodes,
+                "feasible": split.feasible,
+                "turns_per_s": split.turns_per_s,
+                "bottleneck": split.bottleneck,
+            }
+            for split in answer.splits
+        ],
         "demand": None
         if answer.demand_check is None
         else {
@@ -218,11 +239,14 @@ def ratio_text(answer: Evaluation) -> str:
 def verdict(answer: Evaluation) -> list[str]:
     """The answer in lines without style: verdict, rate, bottleneck, demand."""
     found = answer.ranges.all_traffic
+    ratio = Fraction(answer.prefill_nodes, answer.decode_nodes)
     if answer.feasible:
         inside = f"P/D {ratio_text(answer)} lies inside {_bound(found.lower, '0')} .. {_bound(found.upper, 'no limit')}"
         lines = [f"FEASIBLE   {'no link limits P/D' if found.lower is found.upper is None else inside}"]
     else:
         lines = [f"NOT FEASIBLE   {answer.reasons[0]}", *answer.reasons[1:]]
+        if answer.turns_per_s and not found.contains(ratio) and len(answer.reasons) == 1:
+            lines.append("Still      the rate holds: the range asks more, that storage NICs could run at line rate")
     turns = answer.turns_per_s
     if not turns:
         return lines
@@ -232,16 +256,22 @@ def verdict(answer: Evaluation) -> list[str]:
         rate += f" · {significant(answer.speedup_over_basic, 2)}x basic at the same P:D"
     lines.append(rate)
     lines.append(f"Bound by   {_bound_by(answer)}")
-    times = f"Unloaded TTFT {show(answer.ttft_unloaded_s, 's', 2)} (a lower bound), TPOT {show(answer.tpot_s, 's', 2)}"
     check = answer.demand_check
     if check is not None:
-        share = f"{100 * check.utilization:.0f} % of the rate, head-room {100 * check.headroom:+.0f} %"
+        share = f"{100 * check.utilization:.0f} % of the rate, head-room {_times(check.headroom)}"
         lines.append(f"Demand     {significant(check.turns_per_s)} turns/s: {share}")
-    lines.append(f"At that    {times}")
+    where = "At that   " if check is None else "At demand "
+    times = f"unloaded TTFT of a mean turn {show(answer.ttft_unloaded_s, 's', 2)} (a lower bound), TPOT "
+    lines.append(f"{where} {times}{show(answer.tpot_s, 's', 2)}")
     if answer.pairs is not None and not answer.scenario.variants:
         gap = answer.pairs.turns_per_s / answer.closed_form_turns_per_s - 1
         lines.append(f"Checked    the flow problem over all pairs of nodes gives the same rate to {abs(gap):.1e}")
     return lines
+
+
+def _times(rise: float) -> str:
+    """A relative rise: per cent, or a factor where that reads better."""
+    return f"{1 + rise:.2g}x" if rise >= 2 else f"{100 * rise:+.0f} %"
 
 
 def _bound_by(answer: Evaluation) -> str:
@@ -250,13 +280,13 @@ def _bound_by(answer: Evaluation) -> str:
         return "nothing that is modelled"
     text = TITLES[bottleneck.resource]
     if answer.scenario.variants and bottleneck.next_gain is not None:
-        return f"{text} of {bottleneck.detail}; alike nodes would give {100 * bottleneck.next_gain:+.1f} %"
+        return f"{text} of {bottleneck.detail}; if all nodes were alike {100 * bottleneck.next_gain:+.1f} %"
     if bottleneck.next is not None and bottleneck.next_gain is not None:
-        gain = f"{100 * bottleneck.next_gain:+.0f} %"
-        following = (
-            f"{TITLES[bottleneck.next]} binds" if bottleneck.next != bottleneck.resource else "the other side's binds"
-        )
-        text += f"; relieving it gives {gain}, then {following}"
+        following = TITLES[bottleneck.next] if bottleneck.next != bottleneck.resource else "that of the other side"
+        if bottleneck.next_gain < 0.005:
+            text += f", tied with {following}"
+        else:
+            text += f"; relieving it gives {_times(bottleneck.next_gain)}, then {following} binds"
     return text
 
 
@@ -345,6 +375,9 @@ def show_answer(answer: Evaluation, console: Console) -> None:
         wrapped(text, hanging=11)
     line()
     _show_ranges(answer, console, width)
+    if answer.splits:
+        line()
+        _show_splits(answer, console)
     if answer.turns_per_s:
         line()
         _show_resources(answer, console, width)
@@ -365,9 +398,19 @@ def _show_ranges(answer: Evaluation, console: Console, width: int) -> None:
     for row in rows:
         table.add_row(*row)
     console.print(Padding(table, (0, 0, 0, 2), expand=False))
-    first = max(len(row[0]) for row in rows) + 4
-    for text in range_bar(answer, width - first - 8):
-        console.print(" " * first + text)
+    first = max(len(row[0]) for row in rows) + 2
+    for name, text in zip(("  all traffic", ""), range_bar(answer, width - first - 10), strict=True):
+        console.print(f"{name:<{first}}  {text}")
+
+
+def _show_splits(answer: Evaluation, console: Console) -> None:
+    """The best splits of the nodes, one a line."""
+    console.print("  Split      turns/s              bound by", style="bold")
+    for split in answer.splits:
+        verdict_word = "feasible" if split.feasible else "not"
+        name = f"{split.prefill_nodes}P{split.decode_nodes}D"
+        bound = TITLES[split.bottleneck] if split.bottleneck else "-"
+        console.print(f"  {name:<10} {significant(split.turns_per_s):>7}  {verdict_word:<11} {bound}")
 
 
 def _show_resources(answer: Evaluation, console: Console, width: int) -> None:
@@ -378,15 +421,17 @@ def _show_resources(answer: Evaluation, console: Console, width: int) -> None:
     shown = [load for load in loads if load.utilization >= QUIET]
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("Resource", max_width=38)
-    for header in ("load", "capacity", "used"):
+    check = answer.demand_check
+    for header in ("load", "capacity", "used", *(["at demand"] if check else [])):
         table.add_column(header, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     for load in shown:
-        bar = "#" * round(20 * min(load.utilization, 1))
+        bar = "#" * round((10 if check else 20) * min(load.utilization, 1))
         amounts = [_amount(value, load.unit) for value in (load.load, load.capacity)]
         binds = load.name == answer.bottleneck.resource and load.utilization > 1 - 1e-9
         used = f"{100 * load.utilization:.0f} %"
-        table.add_row(_name(load), *amounts, used, bar, style="bold yellow" if binds else None)
+        at_demand = [f"{100 * load.utilization * min(check.utilization, 1):.0f} %"] if check else []
+        table.add_row(_name(load), *amounts, used, *at_demand, bar, style="bold yellow" if binds else None)
     console.print(Padding(table, (0, 0, 0, 2), expand=False), width=width)
     if len(shown) < len(loads):
         names = ", ".join(_name(load) for load in loads[len(shown) :])

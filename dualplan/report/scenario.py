@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import typing
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from dualplan.report.output import Output
 from dualplan.spec.scenario import Scenario
+from dualplan.units import show
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,25 +25,38 @@ def output(scenario: Scenario) -> Output:
 def _rows(scenario: Scenario) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
 
-    def visit(value: Any, key: str, fallback: str) -> None:
+    def visit(value: Any, key: str, fallback: str, dimension: str = "") -> None:
         if isinstance(value, msgspec.Struct):
             for field in value.__struct_fields__:
                 if field not in ("sources", "notes", "published"):
-                    visit(getattr(value, field), f"{key}.{field}" if key else field, fallback)
-        elif value is not None and value not in ((), {}):
-            rows.append({"key": key, "value": _plain(value), "origin": _origin(scenario.origins, key, fallback)})
+                    inner = f"{key}.{field}" if key else field
+                    visit(getattr(value, field), inner, fallback, _dimension(type(value), field))
+        elif value is not None and value not in ((), {}, ""):
+            origin = _origin(scenario.origins, key, fallback)
+            rows.append({"key": key, "value": _plain(value), "unit": dimension or None, "origin": origin})
 
     visit(scenario.settings, "", "default")
     visit(scenario.hardware, "hardware", scenario.hardware.name)
     if scenario.decode_hardware != scenario.hardware:
         visit(scenario.decode_hardware, "decode_hardware", scenario.decode_hardware.name)
-    rows.append({"key": "model", "value": scenario.model.name, "origin": scenario.origins.get("model", "default")})
+    origin = scenario.origins.get("model", "default")
+    rows.append({"key": "model", "value": scenario.model.name, "unit": None, "origin": origin})
     visit(scenario.workload, "workload", scenario.workload.name)
     return rows
 
 
 def _plain(value: Any) -> Any:
     return msgspec.to_builtins(value)
+
+
+def _dimension(kind: type, field: str) -> str:
+    """The dimension that a field's annotation such as ``Bandwidth | None`` carries, or an empty text."""
+    hint = typing.get_type_hints(kind, include_extras=True)[field]
+    for part in (hint, *typing.get_args(hint)):
+        for meta in getattr(part, "__metadata__", ()):
+            if "dimension" in (meta.extra or {}):
+                return str(meta.extra["dimension"])
+    return ""
 
 
 def _origin(origins: dict[str, str], key: str, fallback: str) -> str:
@@ -59,6 +74,17 @@ def _origin(origins: dict[str, str], key: str, fallback: str) -> str:
 def _show(rows: list[dict[str, Any]], console: Console) -> None:
     width = max(len(row["key"]) for row in rows) + 2
     for row in rows:
-        value = row["value"]
-        text = f"{value:g}" if isinstance(value, float) else str(value)
-        console.print(f"{row['key']:<{width}}{text}  # {row['origin']}", soft_wrap=True)
+        console.print(f"{row['key']:<{width}}{_text(row['value'], row['unit'])}  # {row['origin']}", soft_wrap=True)
+
+
+def _text(value: Any, unit: str | None) -> str:
+    """A value as it would be written in YAML."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return "[" + ", ".join(_text(item, None) for item in value) + "]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {_text(child, None)}" for key, child in value.items()) + "}"
+    if isinstance(value, float) and unit not in (None, "1"):
+        return show(value, unit or "1", 4)
+    return f"{value:g}" if isinstance(value, float) else str(value)

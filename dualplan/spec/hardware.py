@@ -192,7 +192,8 @@ class Qos(_Record, frozen=True):
 
     InfiniBand: ``high``, ``low`` (``lane:weight`` lists) and ``high_limit`` as in opensm.conf. RoCE: ``classes``. KV
     runs on
-    ``kv_lane``, collectives on ``collective_lanes`` (lanes or traffic classes).
+    ``kv_lane``, collectives on ``collective_lanes`` (lanes or traffic classes). ``file``: an opensm.conf, or smpquery or
+    mlnx_qos output, whose tables are used instead of written ones.
     """
 
     kv_lane: CountOrZero
@@ -202,8 +203,13 @@ class Qos(_Record, frozen=True):
     high_limit: CountOrZero | None = None
     mtu: Count = 4096
     classes: tuple[QosClass, ...] = ()
+    file: str | None = None
 
     def __post_init__(self) -> None:
+        if self.file is not None:
+            if self.classes or self.high or self.low or self.high_limit is not None:
+                raise InputError("qos", "has a file and tables of its own", "leave out one of them")
+            return
         setting = self.setting()
         if self.kv_lane not in setting.lanes():
             raise InputError("qos.kv_lane", f"{self.kv_lane} has no weight, so KV traffic would never move")
@@ -337,13 +343,33 @@ def _with_sections(key: str) -> list[str]:
     return [".".join(parts[:end]) for end in range(len(parts), 0, -1)]
 
 
+def _tables_of_file(qos: Qos) -> Qos:
+    """A QoS setting with the tables of its file in place of the file. Raises InputError."""
+    from dualplan.spec.qos import ClassTable, read_qos, table_text
+
+    if qos.file is None:
+        return qos
+    setting = read_qos(Path(qos.file)).setting
+    if isinstance(setting, ClassTable):
+        classes = tuple(
+            QosClass(number=c.number, selection="ets" if c.selection == "ets" else "strict", bandwidth=c.bandwidth)
+            for c in setting.classes
+        )
+        return msgspec.structs.replace(qos, file=None, classes=classes)
+    tables = {"high": table_text(setting.high), "low": table_text(setting.low), "high_limit": setting.high_limit}
+    return msgspec.structs.replace(qos, file=None, **tables)
+
+
 def decode_hardware(node: Node, path: str = "") -> Hardware:
     """A resolved tree as a record. Raises InputError with every problem."""
     items = node.items()
     for key in ("name", "title"):
         if key not in items and isinstance(node.value, dict):
             items = {**items, key: Node("custom", node.place)}
-    return decode(Node(items, node.place) if items else node, Hardware, path)
+    hardware = decode(Node(items, node.place) if items else node, Hardware, path)
+    if hardware.qos is None or hardware.qos.file is None:
+        return hardware
+    return msgspec.structs.replace(hardware, qos=_tables_of_file(hardware.qos))
 
 
 def read_hardware(name: str, where: str = "--hardware") -> Hardware:

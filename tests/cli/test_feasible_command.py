@@ -176,13 +176,11 @@ def test_closed_pipe_is_quiet():
 def test_print_scenario_names_origins():
     done = dualplan("feasible", PAPER, "--set=hardware.snic.count=2", "--prefill=3", "--print-scenario", "--json")
     values = {row["key"]: row for row in json.loads(done.stdout)["values"]}
-    assert values["prefill_nodes"] == {"key": "prefill_nodes", "value": 3, "origin": "--prefill"}
+    assert values["prefill_nodes"] == {"key": "prefill_nodes", "value": 3, "unit": None, "origin": "--prefill"}
     assert values["decode_nodes"]["origin"].endswith("dualpath-paper.yaml:8")
-    assert values["hardware.snic.count"] == {
-        "key": "hardware.snic.count",
-        "value": 2,
-        "origin": "--set hardware.snic.count",
-    }
+    assert values["hardware.snic.count"]["value"] == 2
+    assert values["hardware.snic.count"]["origin"] == "--set hardware.snic.count"
+    assert (values["hardware.snic.rate"]["value"], values["hardware.snic.rate"]["unit"]) == (50e9, "B/s")
     assert values["copy"]["origin"] == "default"
 
 

@@ -1,4 +1,4 @@
-"""The flow problem over all pairs of nodes: equal to the closed form for alike nodes, an answer of its own where they differ."""
+"""The flow problem over all pairs of nodes: the closed form for alike nodes, its own answer where they differ."""
 
 from pathlib import Path
 
@@ -61,8 +61,7 @@ def test_a_nic_at_half_rate_binds_where_the_network_does():
 
 
 def test_a_storage_nic_behind_a_shared_uplink():
-    # each node's storage NIC shares a 20 GB/s uplink with two compute NICs: reads to host memory pass it upwards, and with them a
-    # quarter (2 of 8) of what the compute NICs write to host memory
+    # each node's storage NIC shares a 20 GB/s uplink with two of its eight compute NICs
     uplink = "hardware.pcie.uplinks=[{rate: 20GB/s, cnics: 2, snics: 1}]"
     found = answer(*PLAIN, *FAST, uplink, "collective_load=0", "mode=layerwise")
     assert found.bottleneck.resource == "pcie_uplink"
