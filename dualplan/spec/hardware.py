@@ -192,7 +192,8 @@ class Qos(_Record, frozen=True):
 
     InfiniBand: ``high``, ``low`` (``lane:weight`` lists) and ``high_limit`` as in opensm.conf. RoCE: ``classes``. KV
     runs on
-    ``kv_lane``, collectives on ``collective_lanes`` (lanes or traffic classes). ``file``: an opensm.conf, or smpquery or
+    ``kv_lane``, collectives on ``collective_lanes`` (lanes or traffic classes). ``file``: an opensm.conf, or
+    smpquery or
     mlnx_qos output, whose tables are used instead of written ones.
     """
 
