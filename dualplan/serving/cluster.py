@@ -15,6 +15,7 @@ from dualplan.model.memory import kv_bytes_left, kv_share_per_gpu, weight_bytes_
 from dualplan.schedule.registry import Policies, codes
 from dualplan.serving import kernel as k
 from dualplan.serving.times import (
+    CHUNK_TOKENS,
     ENGINE_QUEUE,
     READ_QUEUE,
     SHORTEST_PASS,
@@ -244,7 +245,7 @@ def state(
     store = hardware.storage.read_bandwidth if hardware.storage is not None else None
     number[k.BLOCK] = laid.scenario.workload.block
     number[k.KV_BYTES], number[k.STATE_BYTES] = laid.kv_bytes_per_token, laid.state_bytes
-    number[k.PASS_BASE], number[k.PASS_IDLE] = times.pass_base, max(times.pass_base, SHORTEST_PASS)
+    number[k.PASS_BASE], number[k.PASS_IDLE] = times.pass_base, max(times.pass_base, times.pass_floor, SHORTEST_PASS)
     number[k.PER_REQUEST], number[k.PER_TOKEN] = times.per_request, times.per_token
     number[k.PER_CONTEXT], number[k.PER_TOKEN_CONTEXT] = times.per_context, times.per_token_context
     number[k.QUOTA] = times.quota
@@ -255,7 +256,7 @@ def state(
     number[k.HANDOVER], number[k.HANDOVER_RATE] = times.handover, times.handover_rate
     number[k.ALPHA], number[k.BETA] = READ_QUEUE, ENGINE_QUEUE
     number[k.HELD_SHARE] = BASIC_COPIES if laid.mode == "basic" else 1.0 / laid.scenario.model.num_layers
-    number[k.PREFILL_ROOM] = prefill.room
+    number[k.PREFILL_ROOM], number[k.CHUNK_TOKENS] = prefill.room, CHUNK_TOKENS * prefill.parallel.tp
     number[k.HORIZON], number[k.STEP_TOKENS] = horizon, laid.tokens_per_step
     policy = codes(laid.policies)
     choice[k.MODE] = _KINDS[laid.mode]

@@ -51,8 +51,8 @@ PER_REQUEST, PER_TOKEN, PER_CONTEXT, PER_TOKEN_CONTEXT, QUOTA = 5, 6, 7, 8, 9
 PREFILL_NIC, DECODE_NIC, TIME_PER_READ, BACKEND = 10, 11, 12, 13
 DECODE_BASE, DECODE_SLOPE, DECODE_QUADRATIC = 14, 15, 16
 HANDOVER, HANDOVER_RATE, ALPHA, BETA, HELD_SHARE = 17, 18, 19, 20, 21
-HORIZON, STEP_TOKENS, PREFILL_ROOM = 22, 23, 24
-N_NUMBERS = 25
+HORIZON, STEP_TOKENS, PREFILL_ROOM, CHUNK_TOKENS = 22, 23, 24, 25
+N_NUMBERS = 26
 
 # entries of State.choice: how it is run
 MODE, PREFILL_POLICY, DECODE_POLICY, READ_POLICY = 0, 1, 2, 3
@@ -390,10 +390,11 @@ def fetch(s: State, p: int, now: float) -> None:
         whole = sequence_bytes(s, turn)
         before = whole - s.turns[turn, GENERATED] * s.number[KV_BYTES]
         held = min(before * s.number[HELD_SHARE], s.number[PREFILL_ROOM])
-        e = place_prefill(s, a, p, now, held)
+        # a byte of slack: sums of what was taken and given back round
+        e = place_prefill(s, a, p, now, held - 1.0)
         if e < 0:
             break
-        d = place_decode(s, length, whole)
+        d = place_decode(s, length, whole - 1.0)
         if d < 0:
             break
         s.counter[TURN_PREFILL] += 1
@@ -481,17 +482,17 @@ def boundary(s: State, p: int, now: float) -> None:
 
 
 def join(s: State, a: int, now: float) -> None:
-    """Put a request into the pass that starts, as far as the attention quota of its engine allows."""
+    """Put a request into the pass that starts, as far as its chunk and the attention quota of its engine allow."""
     e = s.agent_index[a, PREFILL_ENGINE]
     turn = s.agent_index[a, TURN]
     left = s.agent[a, LEFT]
     old = s.turns[turn, CONTEXT] + s.turns[turn, APPEND] - left
     room = s.number[QUOTA] - s.engine[e, P_ATTENTION]
-    tokens = left
-    if chunk_attention(s, old, left) > room:
+    tokens = min(left, s.number[CHUNK_TOKENS])
+    if chunk_attention(s, old, tokens) > room:
         if s.engine[e, P_ATTENTION] > 0.0 and chunk_attention(s, old, s.number[BLOCK]) > room:
             return
-        tokens = min(fitting_tokens(s, old, room), left)
+        tokens = min(fitting_tokens(s, old, room), tokens)
     s.engine[e, P_WORK] += chunk_work(s, old, tokens)
     s.engine[e, P_ATTENTION] += chunk_attention(s, old, tokens)
     s.agent[a, LEFT] = left - tokens

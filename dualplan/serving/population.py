@@ -1,8 +1,8 @@
 """The trajectories of the DualPath paper's sets, as a population of which each set is a cut.
 
 The paper prints means only; the shape below is a fit to them (``dualplan/data/calibration-population.yaml``). The
-parameter sets of the simulation were fitted with this population. Check values over 3,000 trajectories: all fifteen
-published means (turns, append, generated, total, context of three sets) within 4 %, the 500 of seed 0 within 3.1 %.
+parameter sets of the simulation were fitted with this population. Check values of the 500 trajectories of
+seed 0: all fifteen published means (turns, append, generated, total, context of three sets) within 3.1 %.
 """
 
 from __future__ import annotations

@@ -142,7 +142,8 @@ def online(
     """Agents arrive as a Poisson process of ``rate`` agents/s, or at ``arrivals`` [s], for ``duration`` seconds. With
     ``arrivals`` agent i replays trajectory i.
 
-    The run ends then, or when mean TTFT has been above the limit in several slices of the run in a row. The same seed
+    The run ends then, or when mean TTFT has been above the limit in several slices of the run in a row (not for given
+    arrivals). The same seed
     gives the same trajectories and, but for the scale, the same arrivals at every rate (common random numbers).
     Raises InputError for a rate, a duration or a warm-up out of range.
     """
@@ -170,7 +171,7 @@ def online(
         ended = s.record[seen:n, :4].sum(axis=1, dtype=np.float64)
         seen = n
         over = over + 1 if len(ended) and ended.mean() > limit.ttft else 0
-        if over == OVER_LIMIT and i < SLICES:
+        if over == OVER_LIMIT and i < SLICES and not replayed:
             stopped, end = "TTFT above the limit", float(s.number[k.HORIZON])
             break
     warm = min(warm, end / 2)

@@ -20,6 +20,9 @@ from dualplan.spec.workload import per_turn_means
 QUOTA = 0.3
 """Attention time of one engine in one pass [s] (DualPath, section 5.4)."""
 
+CHUNK_TOKENS = 8192
+"""New tokens of one request in one pass (chunked prefill): the default of SGLang and of vLLM on such GPUs."""
+
 READ_QUEUE = 3.0
 """alpha: reads that wait at a node before it stops being preferred [s] (DualPath, section 5.2)."""
 
@@ -72,12 +75,14 @@ class _Sets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Times(msgspec.Struct, frozen=True, kw_only=True):
     """Service times of one engine and one storage NIC, as the kernel takes them. Times in s, rates in B/s.
 
-    ``origin`` says in words where they come from, ``name`` names the fitted set or is ``roofline``.
+    ``origin`` says in words where they come from, ``name`` names the fitted set or is ``roofline``. A pass takes
+    ``pass_base`` plus the work of its slowest engine, and at least ``pass_floor`` (the roofline: its weights from HBM).
     """
 
     name: str
     origin: str
     pass_base: float
+    pass_floor: float = 0.0
     per_request: float
     per_token: float
     per_context: float
@@ -157,6 +162,12 @@ def from_roofline(scenario: Scenario, prefill: Parallel, decode_parallel: Parall
         + (f" and {second.name}" if second.name != first.name else "")
         + " (no fitted set for this model and hardware)",
         pass_base=0.0,
+        pass_floor=decode_base(
+            weight_bytes_per_gpu(model, prefill),
+            first.gpu.hbm_bandwidth * first.efficiency.hbm,
+            model.num_layers,
+            first.efficiency.decode_layer_time,
+        ),
         per_request=0.0,
         per_token=compute.gemm_flops(model, 1) / gemm + at_none / attention,
         per_context=0.0,

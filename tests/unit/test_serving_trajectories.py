@@ -32,7 +32,7 @@ def columns(*turns, think=0.0):
 
 @pytest.mark.parametrize("length", TABLE)
 def test_population_has_the_published_means(length):
-    found = draw(load_population(), length, 3000, 0)
+    found = draw(load_population(), length, 500, 0)
     first, turns = found.offsets[:-1], found.turns
 
     def mean(values):
@@ -40,15 +40,15 @@ def test_population_has_the_published_means(length):
 
     total = np.add.reduceat(found.append + found.generated, first).mean()
     means = (turns.mean(), mean(found.append), mean(found.generated), total, mean(found.context))
-    assert np.array(means) == pytest.approx(TABLE[length], rel=0.04)
+    assert np.array(means) == pytest.approx(TABLE[length], rel=0.031)
 
 
 def test_prompt_tokens_of_the_48k_set_exceed_the_product_of_means():
-    # published: 1.15-1.18; no recipe met it together with the means, 1.13 was the closest
-    found = draw(load_population(), 49152, 3000, 0)
+    # published: 1.15-1.18; this population meets the means and misses that by 2 %
+    found = draw(load_population(), 49152, 500, 0)
     _, append, _, _, context = TABLE[49152]
     factor = (found.context + found.append).sum() / (found.turns.sum() * (context + append))
-    assert 1.12 < factor < 1.19
+    assert factor == pytest.approx(1.165, rel=0.04)
 
 
 def test_population_keeps_its_length_and_is_drawn_by_the_seed():
