@@ -191,10 +191,8 @@ class Qos(_Record, frozen=True):
     """How the compute network keeps KV traffic and collectives apart.
 
     InfiniBand: ``high``, ``low`` (``lane:weight`` lists) and ``high_limit`` as in opensm.conf. RoCE: ``classes``. KV
-    runs on
-    ``kv_lane``, collectives on ``collective_lanes`` (lanes or traffic classes). ``file``: an opensm.conf, or
-    smpquery or
-    mlnx_qos output, whose tables are used instead of written ones.
+    runs on ``kv_lane``, collectives on ``collective_lanes`` (lanes or traffic classes). ``file``: an opensm.conf, or
+    smpquery or mlnx_qos output, whose tables are used instead of written ones.
     """
 
     kv_lane: CountOrZero
