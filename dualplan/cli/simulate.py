@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dualplan.cli.options import Format, FormatOption, JsonOption, OutputOption, emit
+from dualplan.cli.options import Format, FormatOption, JsonOption, OutputOption, emit, write_text
 from dualplan.cli.scenario_flags import ScenarioFlags, scenario_command
 
 if TYPE_CHECKING:
@@ -66,6 +66,12 @@ def simulate(
     read_side: Annotated[
         str | None, typer.Option(metavar="POLICY", help="shorter-queue, round-robin or prefill-only.")
     ] = None,
+    timeline_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--timeline", metavar="FILE", help="State over time: FILE.csv columns, else Perfetto trace events."
+        ),
+    ] = None,
     exit_zero: Annotated[bool, typer.Option("--exit-zero", help="End with 0 even if the SLO is missed.")] = False,
     fmt: FormatOption = Format.table,
     as_json: JsonOption = False,
@@ -100,10 +106,12 @@ def simulate(
         ),
     )
     answer, met = _answer(flags, scenario, call, trace_times)
-    from dualplan.report.simulate import output
+    from dualplan.report.simulate import output, timeline
 
-    emit(output(answer), fmt, as_json, output_file)
     results = [*answer.results, *(run for found in answer.capacities for run in found.results)]
+    if timeline_file is not None:
+        write_text(timeline_file, timeline(results, timeline_file.suffix.lstrip(".").lower()))
+    emit(output(answer), fmt, as_json, output_file)
     if any(result.stopped == "interrupted" for result in results):
         raise typer.Exit(130)
     if not met and not exit_zero:

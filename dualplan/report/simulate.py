@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from dualplan.plan.assumptions import sources
-from dualplan.report.output import Output
+from dualplan.report.output import Output, csv_text
 from dualplan.serving import kernel as k
 from dualplan.serving.run import Capacity, Result, Slo, Spread, meets
 from dualplan.serving.trajectories import Trajectories
@@ -212,6 +213,36 @@ def assumptions(answer: Answer, result: Result) -> list[str]:
     if laid.mode == "basic":
         found.append("basic holds the KV of a batch in prefill HBM, half of the room for reading, half for computing")
     return found
+
+
+def timeline(results: Sequence[Result], form: str) -> str:
+    """The state over time, of all modes: ``csv`` columns, else trace events that Perfetto and Chrome show as counters.
+
+    Both have every sample of a run. Times of trace events are in microseconds of simulated time.
+    """
+    if form == "csv":
+        rows = [
+            {"mode": result.cluster.mode, **{name: float(sample[column]) for name, column in SERIES}}
+            for result in results
+            for sample in result.samples
+        ]
+        return csv_text(rows)
+    events: list[dict[str, Any]] = []
+    for number, result in enumerate(results):
+        name = {"name": "process_name", "ph": "M", "pid": number, "args": {"name": f"mode {result.cluster.mode}"}}
+        events.append(name)
+        for sample in result.samples:
+            at = {"ph": "C", "pid": number, "ts": 1e6 * float(sample[k.S_TIME])}
+            turns = {
+                "waiting": float(sample[k.S_WAITING]),
+                "prefilling": float(sample[k.S_PREFILLING]),
+                "decoding": float(sample[k.S_DECODING]),
+            }
+            events.append({"name": "turns", **at, "args": turns})
+            events.append({"name": "turns done", **at, "args": {"turns": float(sample[k.S_TURNS])}})
+            events.append({"name": "working set", **at, "args": {"bytes": float(sample[k.S_WORKING_SET])}})
+            events.append({"name": "read from storage", **at, "args": {"bytes": float(sample[k.S_READ])}})
+    return json.dumps({"displayTimeUnit": "ms", "traceEvents": events}) + "\n"
 
 
 # ---------------------------------------------------------------- people

@@ -101,6 +101,21 @@ def test_without_a_fitted_set_the_roofline_is_used_and_named():
     assert any("no fitted set" in line for line in data["assumptions"])
 
 
+def test_timeline_as_trace_events_and_as_columns(tmp_path):
+    events, columns = tmp_path / "line.json", tmp_path / "line.csv"
+    data = answer(*SMALL, "--timeline", events)
+    document = json.loads(events.read_text())["traceEvents"]
+    done = [event["args"]["turns"] for event in document if event["name"] == "turns done"]
+    assert done == sorted(done) and 0 < done[-1] <= data["turns"]
+    assert document[0]["args"]["name"] == "mode dual-path"
+    answer(*SMALL, "--timeline", columns)
+    rows = list(csv.DictReader(io.StringIO(columns.read_text())))
+    assert [float(row["turns_done"]) for row in rows] == done
+    for row in rows:
+        under_way = sum(float(row[f"{place}_turns"]) for place in ("waiting", "prefilling", "decoding"))
+        assert under_way <= 20
+
+
 def test_a_trace_at_its_own_times(tmp_path):
     trace = tmp_path / "trace.jsonl"
     rows = [
