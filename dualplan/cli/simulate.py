@@ -166,7 +166,7 @@ def _answer(flags: ScenarioFlags, scenario: Scenario, call: _Call, trace_times: 
     }
     duration = call.duration or DURATION
     if trace_times and arrivals is not None and call.duration is None:
-        duration = float(arrivals[-1]) + AFTER_TRACE
+        duration = float(arrivals.max()) + AFTER_TRACE
     results: list[Result] = []
     with _progress() as show:
         if call.agents is not None:

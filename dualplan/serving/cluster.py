@@ -231,14 +231,14 @@ def state(
     *,
     seed: int,
     horizon: float = math.inf,
-    in_order: bool = False,
+    replayed: Any = None,
 ) -> k.State:
-    """Arrays for one run. ``arrivals``: start times of the agents [s], ascending. ``in_order``: agent i
-    replays trajectory i, else they are dealt at random.
+    """Arrays for one run. ``arrivals``: start times of the agents [s], ascending. ``replayed``: the
+    trajectory of each agent; they are dealt at random if None.
     """
     agents, times = len(arrivals), laid.times
     prefill, decode = laid.prefill, laid.decode
-    chosen = np.arange(agents) if in_order else dealt(trajectories, agents, seed)
+    chosen = dealt(trajectories, agents, seed) if replayed is None else replayed
     number, choice = np.zeros(k.N_NUMBERS), np.zeros(k.N_CHOICES, dtype=np.int64)
     hardware, other = laid.scenario.hardware, laid.scenario.decode_hardware
     slowdown = 1 + (times.decode_read_slowdown if laid.mode in ("dual-path", "split-read") else 0.0)

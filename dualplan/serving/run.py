@@ -140,15 +140,18 @@ def online(
     compiled: bool | None = None,
 ) -> Result:
     """Agents arrive as a Poisson process of ``rate`` agents/s, or at ``arrivals`` [s], for ``duration`` seconds. With
-    ``arrivals`` agent i replays trajectory i.
+    ``arrivals`` trajectory i is replayed from arrivals[i] on.
 
     The run ends then, or when mean TTFT has been above the limit in several slices of the run in a row (not for given
     arrivals). The same seed
     gives the same trajectories and, but for the scale, the same arrivals at every rate (common random numbers).
     Raises InputError for a rate, a duration or a warm-up out of range.
     """
-    replayed = arrivals is not None
-    if arrivals is None:
+    replayed = None
+    if arrivals is not None:
+        replayed = np.argsort(arrivals, kind="stable")
+        arrivals = arrivals[replayed]
+    else:
         if rate is None or not 0 < rate < math.inf:
             raise InputError("--arrival-rate", f"{rate} is not a rate above 0")
         arrivals = _poisson(rate, duration, seed)
@@ -158,7 +161,7 @@ def online(
     if not 0 <= warm < duration:
         raise InputError("--warm-up", f"{warm:g} s is not before the end of the run at {duration:g} s")
     limit = slo or Slo()
-    s = state(laid, trajectories, arrivals, seed=seed, horizon=duration, in_order=replayed)
+    s = state(laid, trajectories, arrivals, seed=seed, horizon=duration, replayed=replayed)
     stopped: Stopped = "end of the run"
     over = seen = 0
     end = duration
@@ -171,7 +174,7 @@ def online(
         ended = s.record[seen:n, :4].sum(axis=1, dtype=np.float64)
         seen = n
         over = over + 1 if len(ended) and ended.mean() > limit.ttft else 0
-        if over == OVER_LIMIT and i < SLICES and not replayed:
+        if over == OVER_LIMIT and i < SLICES and replayed is None:
             stopped, end = "TTFT above the limit", float(s.number[k.HORIZON])
             break
     warm = min(warm, end / 2)

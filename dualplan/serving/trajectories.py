@@ -7,8 +7,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dualplan.errors import InputError
-from dualplan.spec.distribution import Distribution, quantile
+from dualplan.spec.distribution import Distribution
 from dualplan.spec.workload import Workload, mean_of, mean_turns, per_turn_means
+from dualplan.trace.generate import Trajectories as Generated
+from dualplan.trace.generate import generate_trajectories, trajectories_of_trace
 from dualplan.trace.record import Trace
 
 Floats = npt.NDArray[np.float64]
@@ -71,72 +73,37 @@ def for_workload(workload: Workload, *, count: int = 500, seed: int = 0) -> Traj
         return draw(load_population(), workload.max_length, count, seed)
     lengths = (workload.turns, workload.context, workload.append, workload.generated)
     if any(isinstance(length, Distribution) for length in lengths):
-        return _from_distributions(workload, count, seed)
+        origin = f"{count} trajectories dealt from the distributions of {workload.name or 'the workload'}, seed {seed}"
+        return _as_columns(generate_trajectories(workload, count, seed), origin)
     return equal_turns(workload)
-
-
-def _from_distributions(workload: Workload, count: int, seed: int) -> Trajectories:
-    """Independent draws by stratified quantiles; contexts ascend within a trajectory."""
-    random = np.random.default_rng([seed, 3])
-
-    def draws(length: float | Distribution, n: int) -> Floats:
-        if not isinstance(length, Distribution):
-            return np.full(n, float(length))
-        return np.array([quantile(length, float(u)) for u in random.permutation((np.arange(n) + random.random(n)) / n)])
-
-    turns = np.maximum(np.rint(draws(workload.turns, count)), 1).astype(np.int64)
-    total = int(turns.sum())
-    who = np.repeat(np.arange(count), turns)
-    context = draws(workload.context, total)
-    context = context[np.lexsort((context, who))]
-    append = np.maximum(draws(workload.append, total), 1.0)
-    generated = np.maximum(draws(workload.generated, total), 1.0)
-    if workload.max_length is not None:
-        context = np.minimum(context, np.maximum(workload.max_length - append - generated, 0.0))
-    return Trajectories(
-        offsets=np.concatenate(([0], np.cumsum(turns))).astype(np.int64),
-        context=context,
-        append=append,
-        generated=generated,
-        think=np.full(total, mean_of(workload.think_time)),
-        origin=f"{count} trajectories drawn from the distributions of {workload.name or 'the workload'}, seed {seed}",
-    )
 
 
 def from_trace(trace: Trace, name: str) -> tuple[Trajectories, Floats | None]:
     """A trace as trajectories, one a session (one a request without sessions), and when each starts [s].
 
-    The cached context of a request is what its blocks, or the server, say; else what the request before it left. Start
-    times are None where the trace has no shared clock. Think time is the client's wait where the trace has it.
+    Start times are None where the trace has no shared clock.
     """
-    n = trace.requests
-    session = np.where(trace.session < 0, np.arange(n) + (trace.session.max() + 1 if n else 0), trace.session)
-    order = np.lexsort((trace.turn, session)) if trace.has_sessions else np.arange(n)
-    session = session[order]
-    starts = np.flatnonzero(np.concatenate(([True], session[1:] != session[:-1])))
-    given, output = trace.input_tokens[order].astype(float), trace.output_tokens[order].astype(float)
-    before = np.concatenate(([0.0], (given + output)[:-1]))
-    before[starts] = 0.0
-    context = np.minimum(before, given)
-    reported = trace.cached_tokens[order]
-    context = np.where(reported >= 0, np.minimum(reported, given), context)
-    if trace.blocks is not None:
-        blocks = trace.hit_blocks[order]
-        context = np.where(blocks >= 0, np.minimum(blocks * float(trace.blocks.size), given), context)
-    context = np.minimum(context, np.maximum(given - 1, 0))
-    think = np.nan_to_num(np.concatenate((trace.think_time_s[order][1:], [0.0])), nan=0.0)
-    think[np.concatenate((starts[1:] - 1, [n - 1]))] = 0.0
-    arrivals = trace.arrival_s[order][starts]
-    known = trace.clock == "shared" and not np.isnan(arrivals).any()
-    made = Trajectories(
-        offsets=np.concatenate((starts, [n])).astype(np.int64),
-        context=context,
-        append=np.maximum(given - context, 1.0),
-        generated=np.maximum(output, 1.0),
-        think=np.maximum(think, 0.0),
-        origin=f"{len(starts)} trajectories of {name}",
+    made = trajectories_of_trace(trace)
+    single = trace.session.max() + 1 + np.arange(trace.requests)
+    session = np.where(trace.session < 0, single, trace.session)
+    order = np.lexsort((trace.turn, session))
+    starts = trace.arrival_s[order][made.offsets[:-1]]
+    known = trace.clock == "shared" and not np.isnan(starts).any()
+    return _as_columns(made, f"{made.count} trajectories of {name}"), starts if known else None
+
+
+def _as_columns(made: Generated, origin: str) -> Trajectories:
+    """Waits before a turn become think times after the turn before it."""
+    think = np.concatenate((made.think_time_s[1:], [0.0]))
+    think[made.offsets[1:] - 1] = 0.0
+    return Trajectories(
+        offsets=made.offsets,
+        context=made.context.astype(np.float64),
+        append=made.append.astype(np.float64),
+        generated=made.generated.astype(np.float64),
+        think=think,
+        origin=origin,
     )
-    return made, arrivals if known else None
 
 
 def scaled(

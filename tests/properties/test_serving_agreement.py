@@ -293,3 +293,27 @@ def test_one_class_converges_to_the_steady_rate(mode, sets, binds):
     answer, turns_per_s = steady(mode, *sets)
     assert answer.bottleneck.resource.endswith(binds)
     assert turns_per_s == pytest.approx(answer.turns_per_s, rel=0.02)
+
+
+def test_given_arrivals_may_come_in_any_order():
+    # the second trajectory starts first; each is found again by its length
+    two = Trajectories(
+        offsets=np.array([0, 1, 3]),
+        context=np.zeros(3),
+        append=np.full(3, 10.0),
+        generated=np.array([11.0, 21.0, 31.0]),
+        think=np.zeros(3),
+        origin="by hand",
+    )
+    laid = cluster(scenario(), two, mode="oracle", times=times(decode_base=0.1))
+    found = online(laid, two, arrivals=np.array([50.0, 1.0]), duration=100.0, warm_up=0.0)
+    assert found.agents_done == 2 and found.turns == 3
+    # 1.0 s + 2.0 and 3.0 s of decode, 50.0 s + 1.0 s; passes take 2 ms a turn
+    assert found.agent_time_s.mean == pytest.approx((5.0 + 1.0) / 2, abs=0.01)
+
+
+def test_think_time_stretches_a_job():
+    slow = msgspec.structs.replace(equal(10, 0, 10, 2), think=np.full(10, 3.0))
+    laid = cluster(scenario(), slow, mode="oracle", times=times(decode_base=0.1))
+    # nine waits of 3 s between ten turns of one decode step of 0.1 s
+    assert offline(laid, slow, 1).jct_s == pytest.approx(9 * 3.0 + 10 * 0.1, abs=0.05)
