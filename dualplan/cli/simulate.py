@@ -206,6 +206,11 @@ def _answer(flags: ScenarioFlags, scenario: Scenario, call: _Call, trace_times: 
             )
             if results[-1].stopped == "interrupted":
                 break
+            if not results[-1].turns:
+                from dualplan.errors import InputError
+
+                what = f"no turn ended in the {results[-1].simulated_s - results[-1].warm_up_s:.0f} s that count"
+                raise InputError("--duration", what, "run longer")
     return Answer(results=tuple(results), **common), all(meets(result, slo) for result in results)
 
 

@@ -152,6 +152,7 @@ def test_a_trace_at_its_own_times(tmp_path):
         (("--agents", "5", "--staging", "gds"), 3, "gds is not simulated"),
         (("--arrival-rate", "1", "--duration", "10"), 3, "--duration"),
         (("--arrival-rate", "1", "--duration", "10s", "--warm-up", "20s"), 3, "--warm-up"),
+        (("--arrival-rate", "0.05", "--duration", "5s"), 3, "no turn ended"),
         (("--trace-times",), 3, "--trace-times"),
         (("--agents", "5", "--prefill", "1"), 4, "Weights do not fit"),
         (("--agents", "5", "--set=workload.context=900000"), 4, "longest context"),
