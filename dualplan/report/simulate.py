@@ -140,6 +140,7 @@ def _result(answer: Answer, result: Result) -> dict[str, Any]:
         "utilization": result.utilization,
         "max_over_mean": result.max_over_mean,
         "peaks": result.peaks,
+        "working_set_mean_bytes": result.mean_working_set_bytes,
         "totals": result.totals,
         "parallel": {
             "prefill": msgspec.to_builtins(laid.prefill.parallel),
@@ -335,10 +336,13 @@ def _show_result(answer: Answer, document: dict[str, Any], console: Console) -> 
     )
     peak = document["peaks"]
     console.print(
-        f"  At most      working set {show(peak['working_set_bytes'], 'B')}; host buffer "
-        f"{show(peak['prefill_buffer_bytes_per_node'], 'B')} a prefill node,"
+        f"  Working set  {show(document['working_set_mean_bytes'], 'B')} on average, at most "
+        f"{show(peak['working_set_bytes'], 'B')}"
     )
-    console.print(f"               {show(peak['decode_buffer_bytes_per_node'], 'B')} a decode node")
+    console.print(
+        f"  Host buffer  at most {show(peak['prefill_buffer_bytes_per_node'], 'B')} a prefill node, "
+        f"{show(peak['decode_buffer_bytes_per_node'], 'B')} a decode node"
+    )
 
 
 def _show_modes(documents: Sequence[dict[str, Any]], console: Console) -> None:

@@ -65,7 +65,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     ``jct_s``: when the last agent ended; None if some had not. ``turns``, ``turns_per_s`` and the spreads: turns that
     ended after the warm-up. ``agent_time_s``: from arrival to the last turn, of agents that ended before the run did.
-    ``in_system``: mean turns under way, over the whole run. ``samples``: state over time, columns of
+    ``in_system``: mean turns under way, over the whole run. ``mean_working_set_bytes``: KV of the agents that have not
+    ended, over samples after the warm-up. ``samples``: state over time, columns of
     ``kernel.S_TIME`` and following. ``totals``: bytes and tokens of the whole run.
     """
 
@@ -93,6 +94,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     utilization: dict[str, float]
     max_over_mean: dict[str, float | None]
     peaks: dict[str, float]
+    mean_working_set_bytes: float
     totals: dict[str, float]
     samples: Floats
     events: int
@@ -354,6 +356,7 @@ def _result(
             "prefill_buffer_bytes_per_node": float(s.prefill_buffer[:, 1].max()),
             "decode_buffer_bytes_per_node": float(s.decode_buffer[:, 1].max()),
         },
+        mean_working_set_bytes=_mean_working_set(s, warm_up),
         totals={
             "read_bytes": float(s.total[k.READ_BYTES]),
             "decode_read_bytes": float(s.total[k.DECODE_READ_BYTES]),
@@ -381,6 +384,12 @@ def _utilization(laid: Cluster, s: k.State, now: float) -> dict[str, float]:
         "prefill_compute": float(s.total[k.PASS_TIME]) / (now * groups),
         "decode_batch_per_engine": float(busy) / (now * laid.decode.engines),
     }
+
+
+def _mean_working_set(s: k.State, warm_up: float) -> float:
+    samples = s.sample[: int(s.counter[k.N_SAMPLES])]
+    counted = samples[samples[:, k.S_TIME] >= warm_up, k.S_WORKING_SET]
+    return float(counted.mean()) if len(counted) else 0.0
 
 
 def _uneven(busy: Any) -> float | None:
