@@ -12,7 +12,8 @@ start of the decode of a turn (also the return of an agent from a tool), and the
   them on a prefill and a decode engine, reserves memory on both and issues the read), and starts the next pass with
   what was fetched at an earlier boundary and has been read since. A pass takes its base plus the work of its slowest
   engine. An idle group passes boundaries too, ``idle`` seconds apart; they are not simulated one by one.
-* A storage NIC serves reads in the order of issue, so the end of a read is known when it is issued.
+* A storage NIC serves reads in the order of issue, so the end of a read is known when it is issued. The time per read
+  stands for its blocks: each side of a split read takes its share of it, as in the steady model.
 * A *decode group* is the engines that step together. Its clock counts the steps since the start; a turn ends when
   the clock reaches its mark.
 
@@ -308,13 +309,13 @@ def issue_read(s: State, a: int, now: float, size: float) -> None:
         share = float(side)
     started, end = math.inf, now
     if share < 1.0:
-        took = (1.0 - share) * size / s.number[PREFILL_NIC] + s.number[TIME_PER_READ]
+        took = (1.0 - share) * (size / s.number[PREFILL_NIC] + s.number[TIME_PER_READ])
         start = max(s.prefill_nic[p_nic], now)
         s.prefill_nic[p_nic] = start + took
         s.prefill_nic_busy[p_nic] += took
         started, end = start, start + took
     if share > 0.0:
-        took = share * size / s.number[DECODE_NIC] + s.number[TIME_PER_READ]
+        took = share * (size / s.number[DECODE_NIC] + s.number[TIME_PER_READ])
         start = max(s.decode_nic[d_nic], now)
         s.decode_nic[d_nic] = start + took
         s.decode_nic_busy[d_nic] += took

@@ -347,6 +347,9 @@ def _result(
         steady=steady,
         utilization=_utilization(laid, s, now),
         max_over_mean={
+            "snic": _uneven(np.concatenate((s.prefill_nic_busy, s.decode_nic_busy)))
+            if laid.mode in ("dual-path", "split-read")
+            else _uneven(s.prefill_nic_busy),
             "prefill_snic": _uneven(s.prefill_nic_busy),
             "decode_snic": _uneven(s.decode_nic_busy),
             "attention": _ratio(s.total[k.WORK_MAX], s.total[k.WORK_MEAN]),
