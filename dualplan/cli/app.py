@@ -23,6 +23,7 @@ from dualplan.cli import (
     qos,
     ratio,
     scenario,
+    simulate,
     trace,
     trace_fit,
     workload,
@@ -44,6 +45,7 @@ app = typer.Typer(
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "feasible": feasible.feasible,
+    "simulate": simulate.simulate,
     "ratio": ratio.ratio,
     "flow": flow.flow,
     "qos": qos.qos,
