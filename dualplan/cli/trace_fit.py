@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dualplan.cli.options import ClosedPipeError, Format, FormatOption, JsonOption, OutputOption, emit, note, write_text
+from dualplan.cli.options import (
+    ClosedPipeError,
+    Format,
+    FormatOption,
+    JsonOption,
+    OutputOption,
+    emit,
+    note,
+    print_text,
+    write_text,
+)
 from dualplan.cli.trace import (
     BlockSizeOption,
     CharsOption,
@@ -43,7 +53,9 @@ def fit(
 ) -> None:
     """Fit a workload to a trace: distributions of turns, context, append, generated and think time, as YAML.
 
-    The result is a workload file for --workload, trace generate and workload show.
+    The result is a workload file for --workload, trace generate and workload show. The YAML also has turns measured on
+    the trace (classes), with which a plan has the bytes and GPU seconds of a plan with the trace. -f and --json show
+    the fit in other formats, which no command reads.
     """
     from dualplan.cli.workload import document
     from dualplan.report.output import Output
@@ -61,7 +73,7 @@ def fit(
         rows = [{"length": key, **value} for key, value in data.items() if isinstance(value, dict) and "mean" in value]
         emit(Output(data=data, rows=rows, text=lambda console: None), fmt, as_json, file)
     elif file is None:
-        sys.stdout.write(workload_yaml(workload))
+        print_text(workload_yaml(workload))
     else:
         write_text(file, workload_yaml(workload))
 
@@ -77,13 +89,16 @@ def generate(
 ) -> None:
     """Generate trajectories that reproduce a workload, as a dualplan/trace/1 file (.gz and .zst compress).
 
-    With --json the means go to standard output, and the trace to the file of -o.
+    Means and quantiles of turns, append and generated are the workload's. Contexts follow from the turns before, so
+    only their mean is; where it cannot be, a note says so. With --json the means go to standard output, and the trace
+    to the file of -o; without -o, or with -o -, the trace goes to standard output.
     """
     from dualplan.errors import InputError, UsageError
     from dualplan.trace.convert import lines, write
     from dualplan.trace.generate import as_trace, generate_trajectories
 
-    if as_json and file is None:
+    to_stdout = file is None or str(file) == "-"
+    if as_json and to_stdout:
         raise UsageError("--json shows the means: add -o FILE for the trajectories")
     if count < 1:
         raise InputError("-n", f"{count} trajectories", "at least 1")
@@ -92,18 +107,22 @@ def generate(
     source = _workload(workload)
     trajectories = generate_trajectories(source, count, seed)
     trace = as_trace(trajectories, f"generated from {source.name or workload}")
-    if file is None:
+    if file is None or to_stdout:
         try:
             for run in lines(trace, "dualplan"):
                 sys.stdout.buffer.write(run)
             sys.stdout.buffer.flush()
         except BrokenPipeError:
             raise ClosedPipeError from None
+        except OSError as error:
+            raise InputError("standard output", f"cannot be written: {error.strerror or error}") from None
     else:
         write(trace, "dualplan", file)
     data = _summary(source, trajectories, seed)
     if as_json:
         _emit_summary(data)
+    for text in trajectories.notes:
+        note(text)
     turns = data["per_turn"]
     note(
         f"{count:,} trajectories of {source.name or workload}, {data['turns']:,} turns; means over turns:"
@@ -147,6 +166,8 @@ def _summary(source: Workload, trajectories: Trajectories, seed: int) -> dict[st
             f"{key}_tokens": float(getattr(trajectories, key).mean()) for key in ("context", "append", "generated")
         },
         "prompt_tokens": int((trajectories.context + trajectories.append).sum()),
+        "resets": int(trajectories.resets.sum()),
+        "notes": list(trajectories.notes),
     }
 
 

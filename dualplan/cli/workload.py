@@ -51,7 +51,9 @@ def show(
     as_json: JsonOption = False,
     file: OutputOption = None,
 ) -> None:
-    """Show one workload: lengths and their quantiles, means per turn, published figures, what is assumed, sources."""
+    """Show one workload: lengths and their quantiles, means per turn, published or measured figures, what is assumed,
+    sources.
+    """
     from pathlib import Path
 
     from dualplan.errors import InputError
@@ -89,16 +91,27 @@ def document(workload: Workload) -> dict[str, Any]:
         "hit_share": per_turn.context / (per_turn.context + per_turn.append),
         "representative_turns": len(turn_mix(workload)),
         "correlation": known["correlation"],
+        "carry_over": workload.carry_over,
+        "resets": _known_resets(workload),
         "recipe": workload.recipe,
         "max_length_tokens": workload.max_length,
         "block_tokens": workload.block,
+        "context_block_tokens": workload.context_block,
         "hit_rate": known["hit_rate"],
         "published": [dict(figure) for figure in known["published"]],
+        "measured": [dict(figure) for figure in known["measured"]],
         "assumed": list(workload.assumed),
         "notes": list(workload.notes),
         "sources": list(workload.sources),
         "inputs_sha256": hashlib.sha256(msgspec.json.encode(workload, order="sorted")).hexdigest(),
     }
+
+
+def _known_resets(workload: Workload) -> dict[str, Any] | None:
+    resets = workload.resets
+    if resets is None:
+        return None
+    return {"share": resets.share, "context_tokens": _length(resets.context), "append_tokens": resets.append}
 
 
 def _length(length: float | Distribution | Durations | None) -> dict[str, float] | None:
@@ -194,7 +207,6 @@ def _print(console: Console, workload: Workload, data: dict[str, Any]) -> None:
 
 def _figures(length: float | Distribution | Durations) -> list[str]:
     from dualplan.spec.distribution import QUANTILES, quantile
-    from dualplan.units import significant
 
     if isinstance(length, int | float):
         return [_number(length)]
@@ -202,8 +214,18 @@ def _figures(length: float | Distribution | Durations) -> list[str]:
     for name in SHOWN:
         stated = getattr(length, name)
         value = quantile(length, QUANTILES[name]) if stated is None else stated
-        cells.append(f"~{significant(value, 3)}" if stated is None else _number(value))
+        cells.append(f"~{_below(value, length.max)}" if stated is None else _number(value))
     return [*cells, "" if length.max is None else _number(length.max)]
+
+
+def _below(value: float, most: float | None) -> str:
+    """Three digits, more where rounding would take the value above the largest."""
+    from dualplan.units import significant
+
+    digits = 3
+    while most is not None and digits < 10 and float(f"{value:.{digits}g}") > most:
+        digits += 1
+    return significant(value, digits)
 
 
 def _number(value: float) -> str:
@@ -222,10 +244,13 @@ def _facts(workload: Workload, data: dict[str, Any]) -> list[str]:
     )
     lines.append(f"Context is {data['hit_share']:.1%} of all prompt tokens.")
     if workload.hit_rate:
-        lines.append(
-            f"Published hit rate {workload.hit_rate.value:.1%}, {workload.hit_rate.definition.replace('_', ' ')}"
-        )
-    lines.append(f"Hits are whole blocks of {workload.block} token{'s' if workload.block > 1 else ''}.")
+        kind = "Measured" if workload.measured else "Published"
+        lines.append(f"{kind} hit rate {workload.hit_rate.value:.1%}, {workload.hit_rate.definition.replace('_', ' ')}")
+    if workload.context_block:
+        lines.append(f"Contexts are hits in whole blocks of {workload.context_block} tokens already.")
+    else:
+        lines.append(f"Hits are whole blocks of {workload.block} token{'s' if workload.block > 1 else ''}.")
+    lines += _continuation(workload)
     if workload.max_length:
         lines.append(f"Trajectories are cut at {workload.max_length:,.0f} tokens.")
     if workload.recipe:
@@ -236,16 +261,36 @@ def _facts(workload: Workload, data: dict[str, Any]) -> list[str]:
     return lines
 
 
+def _continuation(workload: Workload) -> list[str]:
+    """How a turn follows from the turn before, and what a plan counts with."""
+    from dualplan.spec.workload import mean_of
+
+    lines = []
+    if (carry := workload.carry_over) is not None:
+        more = f"plus {carry:.0%} of its output" if carry >= 0 else f"less {-carry:.0%} of the append"
+        lines.append(f"A turn finds the prompt before it, {more}.")
+    if (resets := workload.resets) is not None:
+        lines.append(
+            f"{resets.share:.1%} of later turns have a shorter prompt than the turn before:"
+            f"\n  {mean_of(resets.context):,.0f} tokens of it are cached, {resets.append:,.0f} appended."
+        )
+    if workload.classes:
+        lines.append(f"Plans count with {len(workload.classes)} turns measured on the trace.")
+    return lines
+
+
 def _print_lists(console: Console, data: dict[str, Any]) -> None:
     from rich.table import Table
 
-    if data["published"]:
-        console.print("\nPublished")
+    for title in ("published", "measured"):
+        if not data[title]:
+            continue
+        console.print(f"\n{title.capitalize()}")
         table = Table.grid(padding=(0, 2))
         table.add_column(no_wrap=True)
         table.add_column(no_wrap=True, justify="right")
         table.add_column()
-        for figure in data["published"]:
+        for figure in data[title]:
             table.add_row("  " + figure["name"], f"{figure['value']:,.10g}", figure["source"])
         console.print(table)
     if data["assumed"]:

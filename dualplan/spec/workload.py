@@ -43,6 +43,10 @@ STRATA = 8
 """Classes per length in :func:`turn_mix`: 8 x 8 = 64 representative turns."""
 
 
+CLASS_TOLERANCE = 0.01
+"""How far the means of ``classes`` may lie from those of the lengths."""
+
+
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """One representative turn; ``weight`` is the share of all turns that it stands for, lengths in tokens."""
 
@@ -85,12 +89,31 @@ class Correlation(msgspec.Struct, frozen=True, kw_only=True):
     ``turn_context``: position of a turn in its trajectory with context. ``turns_context``: number of turns of its
     trajectory with context. ``session_context``: share (0..1) of what those two leave of the variance of context that
     lies between trajectories. ``append_context``: append with context.
+
+    Generated trajectories, whose contexts follow from what was appended before, are made from the others:
+    ``turn_append`` and ``turns_append``: append with position and with number of turns; ``turns_first``: number of
+    turns with the first prompt, over trajectories.
     """
 
     turn_context: Coefficient = 0.0
     turns_context: Coefficient = 0.0
     session_context: Share = 0.0
     append_context: Coefficient = 0.0
+    turn_append: Coefficient = 0.0
+    turns_append: Coefficient = 0.0
+    turns_first: Coefficient = 0.0
+
+
+class Resets(msgspec.Struct, frozen=True, kw_only=True):
+    """Turns whose prompt is shorter than the one before: the conversation was compacted, or begun anew.
+
+    ``share`` of the turns that are not first ones. ``context``: what of such a prompt is cached; ``append``: mean of
+    the rest of it; both [tokens].
+    """
+
+    share: Share
+    context: NonNegative | Distribution = 0.0
+    append: Positive
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,6 +125,12 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 
     Where ``first_append`` is given, first turns stand apart: they append that much to ``first_context``, and
     ``context`` and ``append`` are those of later turns.
+
+    ``carry_over`` (-1..1) says what a turn finds of the turn before, its prompt P and its output G: P + carry_over G,
+    or, below 0, P + carry_over A where A is the own append, of which that share had been computed before. ``resets``
+    are the exceptions. ``context_block`` [tokens]: contexts are hits in whole blocks of this size already, so nothing
+    more of them is lost and ``block`` is 1. ``classes`` are turns measured on the trace that the workload was fitted
+    to, ``measured`` its figures; where there are classes, :func:`turn_mix` gives these.
     """
 
     name: str = ""
@@ -115,13 +144,18 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     means: MeansKind = "mean_per_turn"
     per_turn: TurnMeans | None = None
     mix: tuple[Turn, ...] = ()
+    classes: tuple[Turn, ...] = ()
     think_time: Duration | Durations = 0.0
     correlation: Correlation | None = None
+    carry_over: Coefficient | None = None
+    resets: Resets | None = None
     max_length: Positive | None = None
     recipe: str | None = None
     block: Count = 64
+    context_block: Count | None = None
     hit_rate: HitRate | None = None
     published: tuple[Figure, ...] = ()
+    measured: tuple[Figure, ...] = ()
     assumed: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
@@ -142,8 +176,22 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
             )
         if self.first_append is None and mean_of(self.first_context) > 0:
             faults.append(problem("first_append", "missing beside first_context"))
+        if not faults and self.classes:
+            faults += _faults_of_classes(self)
         if faults:
             raise InputError("", problems=faults)
+
+
+def _faults_of_classes(workload: Workload) -> list[str]:
+    """Classes whose means are not those of the lengths: one of the two was edited without the other."""
+    means, faults = per_turn_means(workload), []
+    for name in ("context", "append", "generated"):
+        stated: float = getattr(means, name)
+        found = sum(turn.weight * float(getattr(turn, name)) for turn in workload.classes)
+        if abs(found - stated) > CLASS_TOLERANCE * max(stated, 1.0):
+            what = f"have a mean {name} of {found:,.5g} tokens, the workload {stated:,.5g} over all turns"
+            faults.append(problem("classes", what, "delete classes to plan with the lengths as stated"))
+    return faults
 
 
 def mean_of(length: float | Distribution | Durations) -> float:
@@ -174,10 +222,11 @@ def turn_mix(workload: Workload) -> tuple[Turn, ...]:
     Plain means give one turn of weight 1. Distributions are cut into 8 classes of equal probability, each stood for by
     its mean, so the overall mean is exact. The turns are the 8 x 8 pairs of context and append classes; the generated
     classes run over them as a Latin square: every pair of two lengths is met equally often (independent lengths).
-    First turns that are given apart are one turn more, beside 7 x 7 of the others.
+    First turns that are given apart are one turn more, beside 7 x 7 of the others. Measured turns
+    are taken as they are.
     """
-    if workload.mix:
-        return workload.mix
+    if workload.mix or workload.classes:
+        return workload.mix or workload.classes
     if workload.per_turn is not None:
         means = workload.per_turn
         return (Turn(weight=1.0, context=means.context, append=means.append, generated=means.generated),)
@@ -237,10 +286,14 @@ def with_plain_means(
         means="mean_per_turn",
         per_turn=None,
         mix=(),
+        classes=(),
         correlation=None,
+        carry_over=None,
+        resets=None,
         recipe=None,
         hit_rate=None,
         published=(),
+        measured=(),
     )
 
 

@@ -127,6 +127,7 @@ def assemble(columns: Columns, context: Context, tally: Tally, options: ReadOpti
         block_because=block_because,
         estimated_tokens=context.estimated,
         notes=tuple(tally.notes),
+        cached_from=columns.cached_from,
     )
     return Trace(
         session=table.ints["session"],

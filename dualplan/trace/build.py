@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from dualplan.trace.assemble import Context, assemble
 from dualplan.trace.columns import Columns, id_column
-from dualplan.trace.record import Clock, ReadOptions, Trace
+from dualplan.trace.record import CachedFrom, Clock, ReadOptions, Trace
 from dualplan.trace.tally import Tally
 
 
@@ -28,6 +28,7 @@ def build_trace(
     clock: Clock = "shared",
     because: str = "made here",
     notes: tuple[str, ...] = (),
+    cached_from: CachedFrom = "server",
 ) -> Trace:
     """A trace of n requests: lengths [tokens], times [s], ``session`` any integers with -1 for none.
 
@@ -37,7 +38,7 @@ def build_trace(
     columns, tally = Columns(), Tally(lenient=False)
     lengths = np.asarray(input_tokens, np.int64)
     n = len(lengths)
-    columns.block_size = block_size
+    columns.block_size, columns.cached_from = block_size, cached_from
 
     def column(values: npt.ArrayLike | None, kind: Any) -> npt.NDArray[Any] | None:
         return None if values is None else np.asarray(values, kind)

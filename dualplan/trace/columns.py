@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from dualplan.trace.record import Clock, Floats, Ints, constant, float_constant
+from dualplan.trace.record import CachedFrom, Clock, Floats, Ints, constant, float_constant
 
 Name = Literal["arrival", "input", "output", "session", "turn", "cached", "think", "model"]
 
@@ -33,7 +33,7 @@ LONGEST = 2**31 - 1
 
 class Columns:
     """Rows read so far. ``sessions`` and ``models`` number the keys in order of appearance, ``file`` the files;
-    ``block_size`` [tokens] and ``clock`` are what the files themselves say.
+    ``block_size`` [tokens], ``clock`` and ``cached_from`` are what the files themselves say.
     """
 
     def __init__(self) -> None:
@@ -41,6 +41,7 @@ class Columns:
         self.file = 0
         self.block_size: int | None = None
         self.clock: Clock | None = None
+        self.cached_from: CachedFrom = "server"
         self.sessions: dict[Hashable, int] = {}
         self.models: dict[str, int] = {}
         self._parts: dict[Name, list[tuple[npt.NDArray[Any] | None, int]]] = {name: [] for name in EMPTY}

@@ -178,6 +178,8 @@ def check(trace: Trace, form: Target) -> list[str]:
         notes.append(f"blocks have {blocks.size} tokens; readers of {form.name} take {form.block_size} unless told")
     elif blocks is not None and form.name not in ("dualplan", "mooncake", "bailian"):
         notes.append(f"block ids are left out: {form.name} has no place for them")
+    if form.name == "otel" and trace.report.cached_from == "generator":
+        notes.append("cached tokens are those of the generator: otel cannot say so, and readers take them as reported")
     return notes
 
 
@@ -249,6 +251,8 @@ def _compressed(raw: IO[bytes], path: Path) -> Any:
 
 def _header(trace: Trace) -> dict[str, Any]:
     header: dict[str, Any] = {"schema": SCHEMA, "clock": trace.clock, "requests": trace.requests}
+    if trace.report.cached_from != "server":
+        header["cached_from"] = trace.report.cached_from
     if trace.start_s:
         header["start_time_s"] = trace.start_s
     if trace.blocks is not None and not _summed_up(trace):

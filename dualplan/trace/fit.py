@@ -2,7 +2,9 @@
 
 A session is a trajectory, a request outside of sessions a trajectory of one turn. What is context and what append
 follows the trace's main accounting (:mod:`dualplan.trace.hits`). Where sessions have several turns, their first turns
-stand apart.
+stand apart. What a turn finds of the turn before, and how often a prompt gets shorter, is measured as
+:mod:`dualplan.trace.generate` uses it. ``classes`` are the turns that a plan with the trace itself counts with, so that
+a plan with the fit has the same bytes and GPU seconds.
 """
 
 from __future__ import annotations
@@ -15,10 +17,11 @@ import numpy.typing as npt
 
 from dualplan.errors import InputError
 from dualplan.spec.distribution import QUANTILES, Distribution, Durations
-from dualplan.spec.workload import Correlation, Figure, HitRate, Workload
+from dualplan.spec.workload import Correlation, Figure, HitRate, Resets, Turn, Workload
 from dualplan.trace.generate import normal_scores, regression
 from dualplan.trace.hits import HitRates, context_tokens, hit_rates, main_accounting
-from dualplan.trace.record import Floats, Ints, Trace
+from dualplan.trace.mix import turn_mix
+from dualplan.trace.record import Bools, Floats, Ints, Trace
 
 DIGITS = 5
 """Significant digits of fitted figures."""
@@ -37,9 +40,7 @@ def fit_workload(trace: Trace, name: str) -> Workload:
     if not append.any():
         raise InputError(name, "no request has a token that is not cached, so there is nothing to plan for")
     counts = np.diff(np.append(np.flatnonzero(starts), len(order)))
-    apart = (
-        accounting is not None and bool(starts.mean() < 0.5) and bool(append[starts].any() and append[~starts].any())
-    )
+    apart = accounting is not None and bool(append[starts].any() and append[~starts].any())
     later = ~starts if apart else np.ones(len(order), bool)
     waits = trace.think_time_s[order][~starts]
     waits = waits[~np.isnan(waits)]
@@ -59,21 +60,34 @@ def fit_workload(trace: Trace, name: str) -> Workload:
     fitted: dict[str, Any] = {
         key: _distribution(key, values, notes) for key, values in lengths.items() if values is not None
     }
+    block = trace.blocks.size if trace.blocks is not None and accounting == "block_hashes" else None
+    turns = _Turns(
+        context=context,
+        append=append,
+        generated=trace.output_tokens[order],
+        counts=counts,
+        later=later,
+        resets=_resets(context + append, starts) if apart else np.zeros(len(order), bool),
+    )
     return Workload(
         name=name,
         description=f"fitted to {trace.requests:,} requests in {len(counts):,} trajectories ({trace.report.format})",
         **fitted,
         think_time=_durations(waits, notes),
-        correlation=_correlation(context, append, counts, later) if len(counts) < len(order) else None,
+        correlation=_correlation(turns),
+        carry_over=_carry_over(turns, block or 1) if apart else None,
+        resets=_fitted_resets(turns, notes),
         block=rates.block_size if rates and rates.block_size and accounting == "session_growth" else 1,
+        context_block=block,
+        classes=_turn_classes(trace),
         hit_rate=HitRate(value=_round(rates.by_token), definition="by_token") if rates else None,
-        published=_figures(rates, trace),
+        measured=_figures(rates, trace),
         notes=tuple(notes),
         sources=(f"trace {name}: {trace.report.format}, {trace.report.format_because}",),
     )
 
 
-def _trajectories(trace: Trace) -> tuple[Ints, npt.NDArray[np.bool_]]:
+def _trajectories(trace: Trace) -> tuple[Ints, Bools]:
     """Order of the requests trajectory by trajectory, and which of them are first turns [n]."""
     alone = trace.session < 0
     session = np.where(alone, trace.session.max() + 1 + np.arange(trace.requests), trace.session)
@@ -81,6 +95,55 @@ def _trajectories(trace: Trace) -> tuple[Ints, npt.NDArray[np.bool_]]:
     starts = np.ones(len(order), bool)
     starts[1:] = np.diff(session[order]) != 0
     return order, starts
+
+
+class _Turns(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """All turns, trajectory by trajectory; ``later``: those that ``context`` and ``append`` of the fit are about."""
+
+    context: Ints
+    append: Ints
+    generated: Ints
+    counts: Ints
+    later: Bools
+    resets: Bools
+
+
+def _resets(prompt: Ints, starts: Bools) -> Bools:
+    """Turns whose prompt is shorter than that of the turn before."""
+    shorter: Bools = np.append(False, prompt[1:] < prompt[:-1])
+    return shorter & ~starts
+
+
+def _carry_over(turns: _Turns, block: int) -> float | None:
+    """What turns find of the turn before, over all turns but resets; see :class:`dualplan.spec.workload.Workload`."""
+    now = np.flatnonzero(turns.later & ~turns.resets)
+    if not len(now):
+        return None
+    before = (turns.context[now - 1] + turns.append[now - 1]) // block * block
+    more = float((turns.context[now] - before).sum())
+    of = turns.generated[now - 1] if more >= 0 else turns.append[now]
+    return _coefficient(more / of.sum()) if of.any() else 0.0
+
+
+def _fitted_resets(turns: _Turns, notes: list[str]) -> Resets | None:
+    there = turns.resets & (turns.append > 0)
+    if not there.any():
+        return None
+    return Resets(
+        share=_round(float(there.sum() / turns.later.sum())),
+        context=_distribution("resets.context", turns.context[there], notes),
+        append=_round(float(turns.append[there].mean())),
+    )
+
+
+def _turn_classes(trace: Trace) -> tuple[Turn, ...]:
+    return tuple(
+        Turn(
+            weight=float(f"{turn.weight:.12g}"),
+            **{name: float(f"{getattr(turn, name):.7g}") for name in ("context", "append", "generated")},
+        )
+        for turn in turn_mix(trace).turns
+    )
 
 
 def _distribution(key: str, values: Ints, notes: list[str]) -> Distribution | float:
@@ -119,21 +182,30 @@ def _known(values: npt.NDArray[Any]) -> dict[str, float] | None:
     return {key: _round(x) for key, x in ({"mean": float(values.mean()), "min": low} | found | {"max": high}).items()}
 
 
-def _correlation(context: Ints, append: Ints, counts: Ints, later: npt.NDArray[np.bool_]) -> Correlation | None:
+def _correlation(turns: _Turns) -> Correlation | None:
+    counts, later = turns.counts, turns.later
+    if len(counts) == len(later):  # requests of their own
+        pair = normal_scores(turns.append) @ normal_scores(turns.context) / len(later)
+        return Correlation(append_context=_coefficient(pair)) if turns.context.any() else None
     session = np.repeat(np.arange(len(counts)), counts)
-    position = np.arange(len(session)) - np.repeat(np.cumsum(counts) - counts, counts)
-    score = normal_scores(context[later])
-    if len(score) < 2 or not score.any():
+    starts = np.cumsum(counts) - counts
+    position = np.arange(len(session)) - np.repeat(starts, counts)
+    score, append_score = normal_scores(turns.context[later]), normal_scores(turns.append[later])
+    if len(score) < 2:
         return None
     known = np.stack([normal_scores(position[later]), normal_scores(counts[session][later])])
-    found = known @ score / len(score)
+    found, appends = known @ score / len(score), known @ append_score / len(score)
     weights, explained = regression(known, found)
     rest = score - weights @ known
+    first = (turns.context + turns.append)[starts]
     return Correlation(
         turn_context=_coefficient(found[0]),
         turns_context=_coefficient(found[1]),
         session_context=_coefficient(_share_between(rest, session[later])) if explained < 1 else 0.0,
-        append_context=_coefficient(normal_scores(append[later]) @ score / len(score)),
+        append_context=_coefficient(append_score @ score / len(score)),
+        turn_append=_coefficient(appends[0]),
+        turns_append=_coefficient(appends[1]),
+        turns_first=_coefficient(normal_scores(counts) @ normal_scores(first) / len(counts)),
     )
 
 

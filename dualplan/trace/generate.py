@@ -1,19 +1,27 @@
 """Synthetic trajectories that reproduce a workload: its means, quantiles and how lengths hang together. Seeded.
 
-A workload with a recipe is grown turn by turn (:mod:`dualplan.trace.recipe`). Any other is dealt out: every length is
-cut into as many classes of equal probability as there are turns, each stood for by its mean, so means and quantiles are
-those of the workload whatever the seed. Which turn gets which context is decided by the rank of a normal score
+A workload with a recipe is grown turn by turn (:mod:`dualplan.trace.recipe`). For any other, turns, appends, generated
+lengths and waits are dealt out: each is cut into as many classes of equal probability as there are turns, each stood
+for by its mean, so means and quantiles are those of the workload whatever the seed. Contexts are not dealt: they follow
+from the turn before. With prompt P = context + append, output G, append A and the carry-over w of the workload
 
-    s = b1 T + b2 L + sqrt(1 - R^2) (sqrt(q) S + sqrt(1 - q) e)
+    context_k = P_(k-1) + w G_(k-1)     0 <= w <= 1
+    context_k = P_(k-1) + w A_k        -1 <= w < 0: that share of the append had been computed before
 
-of its position in the trajectory (T), the length of the trajectory (L), the trajectory itself (S) and chance (e). The
-weights b1, b2 are the regression of the two stated correlations, R^2 is what they explain, q is ``session_context``: a
-Gaussian copula.
+so that 0 <= context_k <= P_(k-1) + G_(k-1) and P_k >= P_(k-1). Resets, as many as the workload states, are the only
+exceptions: there a context falls to a drawn one. Contexts stop to grow at the largest stated one.
+
+What moves the mean context, each as far as it must until the stated mean comes out (:data:`STATED`, :data:`OPEN`): w;
+which trajectories append much per turn, and which begin with long prompts (correlations with the number of turns);
+where in a trajectory the long appends stand. Where first turns are not given apart, the length of the first contexts
+comes before all of these. A mean that cannot be had in this way is noted, never forced.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -25,13 +33,35 @@ from dualplan.spec.workload import Correlation, Workload, load_workload, mean_of
 from dualplan.trace.build import build_trace
 from dualplan.trace.hits import context_tokens, main_accounting
 from dualplan.trace.recipe import grow, load_recipe
-from dualplan.trace.record import Floats, Ints, Trace
+from dualplan.trace.record import Bools, Floats, Ints, Trace
 
-GROWING = Correlation(turn_context=0.6, session_context=1.0)
-"""For workloads that state no correlation: contexts rise within a trajectory, trajectories differ."""
+MEAN_TOLERANCE = 0.005
+"""A mean context that differs more than this from the stated one is noted."""
 
-CORRECTIONS = 6
-"""Steps in which the correlations of ranks are brought to the stated ones."""
+STATED = (
+    ("turns_first", -0.7, 0.7),
+    ("turns_append", -0.9, 0.9),
+    ("turn_append", -1.0, 1.0),
+    ("carry_over", -1.0, 1.0),
+)
+"""Where the workload states its carry-over: what is moved in turn, and how far."""
+
+OPEN = (
+    ("carry_over", 0.0, 1.0),
+    ("turns_append", -0.5, 0.5),
+    ("carry_over", -1.0, 1.0),
+    ("turns_first", -1.0, 1.0),
+    ("turn_append", -1.0, 1.0),
+)
+"""As :data:`STATED` where it states none: prompts are kept before they are computed again; half a correlation is what
+long trajectories with short appends, as those of the DualPath sets are, may explain.
+"""
+
+SMALL_ERROR = 0.005
+"""The search ends with a mean context as near as this [tokens]."""
+
+STEPS = 40
+"""Most evaluations in the search for one quantity."""
 
 MOST_TURNS = 50_000_000
 """More turns than this are refused: some 2 GB."""
@@ -42,7 +72,7 @@ class Trajectories(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     ``offsets`` [trajectories + 1]: trajectory i has turns ``offsets[i]:offsets[i + 1]``. ``context`` (cached before the
     append), ``append`` and ``generated`` [turns] in tokens; ``think_time_s`` [turns]: wait before the turn, 0 before a
-    first one.
+    first one. ``resets`` [turns]: where the context is a new one. ``notes``: what of the workload could not be kept.
     """
 
     offsets: Ints
@@ -50,6 +80,8 @@ class Trajectories(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     append: Ints
     generated: Ints
     think_time_s: Floats
+    resets: Bools
+    notes: tuple[str, ...] = ()
 
     @property
     def count(self) -> int:
@@ -86,7 +118,7 @@ def generate_trajectories(workload: Workload | str, count: int, seed: int = 0) -
     if expected > MOST_TURNS:
         raise InputError("count", f"{count:,} trajectories have about {expected:,.0f} turns", f"at most {MOST_TURNS:,}")
     if workload.recipe is None:
-        return _dealt(workload, count, np.random.default_rng([seed, count]))
+        return _built(workload, count, np.random.default_rng([seed, count]))
     if workload.max_length is None or workload.max_length < 2:
         raise InputError("max_length", f"needed by the recipe {workload.recipe}", "2 tokens or more")
     grown = grow(load_recipe(workload.recipe), int(workload.max_length), count, seed)
@@ -97,6 +129,7 @@ def generate_trajectories(workload: Workload | str, count: int, seed: int = 0) -
         append=grown.append,
         generated=grown.generated,
         think_time_s=_waits(workload, grown.counts, random),
+        resets=np.zeros(len(grown.context), bool),
     )
 
 
@@ -134,17 +167,20 @@ def trajectories_of_trace(trace: Trace) -> Trajectories:
     waits = np.nan_to_num(trace.think_time_s[order])
     offsets = _offsets(counts)
     waits[offsets[:-1]] = 0.0
+    resets = np.append(False, prompt[1:] < prompt[:-1])
+    resets[offsets[:-1]] = False
     return Trajectories(
         offsets=offsets,
         context=context,
         append=prompt - context,
         generated=np.maximum(trace.output_tokens[order], 1),
         think_time_s=waits,
+        resets=resets,
     )
 
 
 def as_trace(trajectories: Trajectories, because: str = "made here") -> Trace:
-    """Trajectories as a trace with sessions and reported cached tokens, without arrival times."""
+    """Trajectories as a trace with sessions, without arrival times; its cached tokens are marked as made up."""
     session = np.repeat(np.arange(trajectories.count), trajectories.turns)
     turn = np.arange(len(session)) - np.repeat(trajectories.offsets[:-1], trajectories.turns)
     think = trajectories.think_time_s.copy()
@@ -157,74 +193,292 @@ def as_trace(trajectories: Trajectories, because: str = "made here") -> Trace:
         cached_tokens=trajectories.context,
         think_time_s=think if think[~np.isnan(think)].any() else None,
         because=because,
+        cached_from="generator",
     )
 
 
-# ---------------------------------------------------------------- dealing out
+# ---------------------------------------------------------------- built forward
 
 
-def _dealt(workload: Workload, count: int, random: np.random.Generator) -> Trajectories:
+class _Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """What moves the mean context: factor on first contexts that are not given apart, carry-over, correlations."""
+
+    first_context: float
+    carry_over: float
+    turns_first: float
+    turn_append: float
+    turns_append: float
+
+
+class _Plan(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+    """Lengths as dealt out, ascending where the setting decides who gets which.
+
+    Per trajectory: ``counts``, ``first_context`` and ``first_append`` (ascending), the normal score of its number of
+    turns and chance that orders first prompts. Per later turn: ``append`` (ascending), scores of its position and of
+    the number of turns (``known``), chance. ``reset_from`` is where the appends of resets begin among these;
+    ``reset_context`` and ``reset_place`` (0..1) [resets]. ``rounding`` [turns, 0..1] is added before parts of
+    tokens are cut off.
+    """
+
+    counts: Ints
+    first_context: Ints
+    first_append: Ints
+    generated: Ints
+    append: Ints
+    length_score: Floats
+    first_chance: Floats
+    known: Floats
+    append_chance: Floats
+    reset_from: int
+    reset_context: Ints
+    reset_place: Floats
+    longest: int
+    block: int
+    apart: bool
+    rounding: Floats
+
+
+def _built(workload: Workload, count: int, random: np.random.Generator) -> Trajectories:
     counts = np.maximum(random.permutation(_whole(_classes(workload.turns, count))), 1)
-    total = int(counts.sum())
-    offsets = _offsets(counts)
-    first = np.zeros(total, bool)
-    first[offsets[:-1]] = workload.first_append is not None
-    later = np.flatnonzero(~first)
-    context, append, generated = (np.zeros(total, np.int64) for _ in range(3))
-    if workload.mix:
-        context, append, generated = _dealt_mix(workload, counts, random)
+    notes: tuple[str, ...] = ()
+    if int(counts.max()) == 1 and workload.first_append is None:
+        context, append, generated = _single(workload, count, random)
+        resets = np.zeros(count, bool)
     else:
-        score, append_score = _scores(workload.correlation or GROWING, counts, later, random)
-        turn = workload if workload.per_turn is None else workload.per_turn
-        context[later] = _by_rank(_whole(_classes(turn.context, len(later))), score)
-        append[later] = _by_rank(_whole(_classes(turn.append, len(later))), append_score)
-        generated = random.permutation(_whole(_classes(turn.generated, total)))
-    if workload.first_append is not None:
-        context[first] = random.permutation(_whole(_classes(workload.first_context, count)))
-        append[first] = random.permutation(_whole(_classes(workload.first_append, count)))
+        plan = _plan(workload, counts, random)
+        setting, notes = _settle(workload, plan)
+        context, append, resets = _forward(plan, setting)
+        generated = plan.generated
     return Trajectories(
-        offsets=offsets,
+        offsets=_offsets(counts),
         context=context,
-        append=np.maximum(append, 1),
-        generated=np.maximum(generated, 1),
+        append=append,
+        generated=generated,
         think_time_s=_waits(workload, counts, random),
+        resets=resets,
+        notes=notes,
     )
 
 
-def _dealt_mix(workload: Workload, counts: Ints, random: np.random.Generator) -> tuple[Ints, Ints, Ints]:
-    """Turns of a measured mix as often as their weights say; context, append and generated of a turn stay together."""
-    total = int(counts.sum())
-    mix = sorted(workload.mix, key=lambda turn: turn.context)
-    ends = np.cumsum([turn.weight for turn in mix])
-    which = np.searchsorted(ends / ends[-1], (np.arange(total) + 0.5) / total)
-    score, _ = _scores(workload.correlation or GROWING, counts, np.arange(total), random)
-    which = _by_rank(which, score)
-    context, append, generated = (
-        _whole(np.array([getattr(turn, name) for turn in mix])[which]) for name in ("context", "append", "generated")
+def _single(workload: Workload, count: int, random: np.random.Generator) -> tuple[Ints, Ints, Ints]:
+    """Requests of their own: contexts are drawn; the lengths of a measured mix stay together."""
+    if workload.mix:
+        which = random.permutation(_mixed(workload, np.arange(len(workload.mix)), count))
+        context, append, generated = (
+            _whole(np.array([getattr(turn, name) for turn in workload.mix])[which])
+            for name in ("context", "append", "generated")
+        )
+    else:
+        turn = workload if workload.per_turn is None else workload.per_turn
+        score = random.standard_normal(count)
+        block = workload.context_block or 1
+        context = _by_rank(block * _whole(_classes(turn.context, count) / block), score)
+        with_context = workload.correlation.append_context if workload.correlation else 0.0
+        chance = random.standard_normal(count)
+        append_score = with_context * normal_scores(score) + math.sqrt(1 - with_context**2) * chance
+        append = _by_rank(_whole(_classes(turn.append, count)), append_score)
+        generated = random.permutation(_whole(_classes(turn.generated, count)))
+    return context, np.maximum(append, 1), np.maximum(generated, 1)
+
+
+def _mixed(workload: Workload, values: npt.NDArray[np.generic], count: int) -> npt.NDArray[Any]:
+    """``count`` of the values, one a turn of the mix, as often as the weights of the mix say."""
+    ends = np.cumsum([turn.weight for turn in workload.mix])
+    return np.asarray(values)[np.searchsorted(ends / ends[-1], (np.arange(count) + 0.5) / count)]
+
+
+def _lengths(workload: Workload, name: str, count: int) -> Ints:
+    """``count`` lengths of a kind, ascending."""
+    length = getattr(workload if workload.per_turn is None else workload.per_turn, name)
+    if workload.mix and isinstance(length, int | float):
+        found = _mixed(workload, np.array([getattr(turn, name) for turn in workload.mix]), count)
+        return np.sort(_whole(found))
+    return np.sort(_whole(_classes(length, count)))
+
+
+def _plan(workload: Workload, counts: Ints, random: np.random.Generator) -> _Plan:
+    count, total = len(counts), int(counts.sum())
+    starts, apart = _offsets(counts)[:-1], workload.first_append is not None
+    generated = np.maximum(random.permutation(_lengths(workload, "generated", total)), 1)
+    if workload.first_append is not None:
+        first_context = _whole(_classes(workload.first_context, count))
+        first_append = _whole(_classes(workload.first_append, count))
+        append = _lengths(workload, "append", total - count)
+    else:
+        first_context = _lengths(workload, "context", count)
+        append = random.permutation(_lengths(workload, "append", total))
+        first_append, append = append[:count], np.sort(append[count:])
+    later = np.ones(total, bool)
+    later[starts] = False
+    position = (np.arange(total) - np.repeat(starts, counts))[later]
+    resets = round(workload.resets.share * len(append)) if workload.resets else 0
+    fallen = _classes(workload.resets.context if workload.resets else 0, resets)
+    block = workload.context_block or 1
+    longest = workload.context.max if isinstance(workload.context, Distribution) else None
+    return _Plan(
+        counts=counts,
+        first_context=first_context,
+        first_append=np.maximum(first_append, 1),
+        generated=generated,
+        append=np.maximum(append, 1),
+        length_score=normal_scores(counts),
+        first_chance=_standard(random.standard_normal(count)),
+        known=np.stack([normal_scores(position), normal_scores(np.repeat(counts, counts)[later])]),
+        append_chance=_standard(random.standard_normal(len(append))),
+        reset_from=_window(append, resets, workload.resets.append) if workload.resets else 0,
+        reset_context=random.permutation(block * _whole(fallen / block)),
+        reset_place=random.random(resets),
+        longest=int(longest) if longest is not None else np.iinfo(np.int64).max // 4,
+        block=block,
+        apart=apart,
+        rounding=random.random(total),
     )
-    return context, append, generated
 
 
-def _scores(correlation: Correlation, counts: Ints, later: Ints, random: np.random.Generator) -> tuple[Floats, Floats]:
-    """Scores that order the contexts and the appends of the turns ``later`` [later]."""
-    session = np.repeat(np.arange(len(counts)), counts)[later]
-    position = (np.arange(int(counts.sum())) - np.repeat(_offsets(counts)[:-1], counts))[later]
-    known = np.stack([normal_scores(position), normal_scores(counts[session])])
-    between = _standard(normal_scores(random.permutation(len(counts)))[session])
-    chance = _standard(random.standard_normal(len(later)))
-    own = math.sqrt(correlation.session_context) * between + math.sqrt(1 - correlation.session_context) * chance
-    # few trajectories: what they differ in must not stand for their lengths or positions by chance
-    own = _standard(own - regression(known, known @ own / max(len(own), 1))[0] @ known)
-    wanted = np.array([correlation.turn_context, correlation.turns_context])
-    aim, score = wanted, own
-    for _ in range(CORRECTIONS):
-        weights, explained = regression(known, aim)
-        score = normal_scores(weights @ known + math.sqrt(1 - explained) * own)
-        # positions and lengths are no normal variables, so ranking shifts their correlations a little
-        aim = np.clip(aim + wanted - known @ score / max(len(score), 1), -1, 1)
-    with_context = correlation.append_context
-    noise = random.standard_normal(len(later))
-    return score, with_context * score + math.sqrt(1 - with_context**2) * noise
+def _window(ascending: Ints, width: int, mean: float) -> int:
+    """Where ``width`` neighbours begin whose mean is nearest to the given one."""
+    if not width:
+        return 0
+    sums = np.concatenate(([0], np.cumsum(ascending)))
+    return int(np.argmin(np.abs((sums[width:] - sums[:-width]) / width - mean)))
+
+
+def _settle(workload: Workload, plan: _Plan) -> tuple[_Setting, tuple[str, ...]]:
+    """The setting with which the stated mean context comes out, and what to say about it."""
+    correlation = workload.correlation or Correlation()
+    stated = workload.carry_over
+    setting = _Setting(
+        first_context=1.0,
+        carry_over=1.0 if stated is None else stated,
+        turns_first=correlation.turns_first,
+        turn_append=correlation.turn_append,
+        turns_append=correlation.turns_append,
+    )
+    target = mean_of(workload.context if workload.per_turn is None else workload.per_turn.context)
+    later = np.ones(int(plan.counts.sum()), bool)
+    if plan.apart:
+        later[_offsets(plan.counts)[:-1]] = False
+    if not later.any():
+        return setting, ()
+
+    def error(setting: _Setting) -> float:
+        return float(_forward(plan, setting)[0][later].mean()) - target
+
+    moves = OPEN if stated is None else STATED
+    if not plan.apart:
+        moves = (("first_context", 0.0, 1.0), *moves)
+    for name, lower, upper in moves:
+        setting = _solve(error, setting, name, (lower, upper))
+    missed = error(setting)
+    notes = []
+    if min(stated or 0.0, 0.0) - setting.carry_over > 0.05:
+        notes.append(
+            f"contexts grow by {1 + setting.carry_over:.0%} of each append, so that their stated mean comes out:"
+            " the rest had been computed before"
+        )
+    if abs(missed) > MEAN_TOLERANCE * max(target, 200.0):
+        notes.append(
+            f"the stated mean context, {target:,.0f} tokens, does not go with turns, appends and outputs: trajectories"
+            f" that hang together have {target + missed:,.0f}"
+        )
+    return setting, tuple(notes)
+
+
+def _solve(error: Callable[[_Setting], float], setting: _Setting, name: str, ends: tuple[float, float]) -> _Setting:
+    """The setting with ``name`` moved from where it is, inside ``ends``, to where the error is 0, or least of all."""
+    from scipy.optimize import brentq
+
+    def at(value: float) -> _Setting:
+        return msgspec.structs.replace(setting, **{name: value})
+
+    now = float(getattr(setting, name))
+    best, least = setting, error(setting)
+    if abs(least) < SMALL_ERROR or not ends[0] <= now <= ends[1]:
+        return setting
+    # contexts get longer with every quantity but turn_append, so the likelier end first
+    start = least
+    for end in ends if start > 0 else ends[::-1]:
+        reached = error(at(end))
+        if reached * start <= 0:
+            found, _ = brentq(lambda x: error(at(x)), now, end, xtol=1e-7, maxiter=STEPS, full_output=True, disp=False)
+            return at(float(found))
+        if abs(reached) < abs(least):
+            best, least = at(end), reached
+    return best
+
+
+def _forward(plan: _Plan, setting: _Setting) -> tuple[Ints, Ints, Bools]:
+    """Context, append and resets of every turn."""
+    starts, total = _offsets(plan.counts)[:-1], int(plan.counts.sum())
+    score = setting.turns_first * plan.length_score + math.sqrt(1 - setting.turns_first**2) * plan.first_chance
+    context, append = np.zeros(total, np.int64), np.zeros(total, np.int64)
+    first = _by_rank(plan.first_context, score)
+    if not plan.apart:
+        first = np.floor(first * setting.first_context + plan.rounding[starts]).astype(np.int64)
+    context[starts] = _blocks(first, plan.block)
+    append[starts] = _by_rank(plan.first_append, score) if plan.apart else plan.first_append
+    resets, reset_context = np.zeros(total, bool), np.zeros(total, np.int64)
+    turns, which = _places_of_resets(plan, context[starts] + append[starts])
+    begin, end = plan.reset_from, plan.reset_from + len(turns)
+    resets[turns], append[turns], reset_context[turns] = True, plan.append[begin:end][which], plan.reset_context
+    later = np.ones(total, bool)
+    later[starts] = False
+    free = ~resets[later]
+    weights, explained = regression(plan.known, np.array([setting.turn_append, setting.turns_append]))
+    scores = weights @ plan.known + math.sqrt(max(1 - explained, 0.0)) * plan.append_chance
+    rest = np.concatenate((plan.append[:begin], plan.append[end:]))
+    append[np.flatnonzero(later)[free]] = _by_rank(rest, scores[free])
+    _build(plan, setting.carry_over, context, append, resets, reset_context)
+    return context, append, resets
+
+
+def _build(plan: _Plan, carry_over: float, context: Ints, append: Ints, resets: Bools, reset_context: Ints) -> None:
+    """Contexts of later turns, in place. Where whole blocks would leave a prompt shorter than the one before, the
+    append is raised by what lacks, less than a block.
+    """
+    order = np.argsort(-plan.counts, kind="stable")
+    starts, counts = _offsets(plan.counts)[:-1][order], plan.counts[order]
+    for turn in range(1, int(counts[0])):
+        now = starts[: int(np.searchsorted(-counts, -turn))] + turn
+        prompt, new = context[now - 1] + append[now - 1], append[now]
+        carried = plan.generated[now - 1] if carry_over >= 0 else new
+        found = prompt + np.floor(carry_over * carried + plan.rounding[now]).astype(np.int64)
+        found = np.minimum(found, np.maximum(plan.longest, prompt - new))
+        # a reset keeps less than the new prompt may have, so that it is shorter than the one before where it can be
+        shorter = prompt - new - 1
+        fresh = np.minimum(reset_context[now], np.where(shorter >= 0, shorter, prompt))
+        reset = resets[now]
+        context[now] = _blocks(np.maximum(np.where(reset, fresh, found), 0), plan.block)
+        append[now] = np.where(reset, new, np.maximum(new, prompt - context[now]))
+
+
+def _places_of_resets(plan: _Plan, first: Ints) -> tuple[Ints, Ints]:
+    """Turns that are resets and which of their appends each gets: trajectories whose first prompt is as long as the
+    append, so that a reset shortens the prompt; else those with the longest.
+    """
+    resets = len(plan.reset_context)
+    if not resets:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    appends = plan.append[plan.reset_from : plan.reset_from + resets]
+    order = np.argsort(-first, kind="stable")
+    rooms = np.cumsum(plan.counts[order] - 1)
+    fits = rooms[np.maximum(np.searchsorted(-first[order], -appends, side="right") - 1, 0)]
+    slots: dict[int, int] = {}
+    for i in range(resets - 1, -1, -1):
+        place = int(plan.reset_place[i] * max(int(fits[i]), 1))
+        while place in slots:
+            place = (place + 1) % int(rooms[-1])
+        slots[place] = i
+    slot = np.fromiter(slots, np.int64, resets)
+    who = np.searchsorted(rooms, slot, side="right")
+    before = np.where(who > 0, rooms[np.maximum(who - 1, 0)], 0)
+    turns = _offsets(plan.counts)[:-1][order][who] + 1 + slot - before
+    return turns, np.fromiter(slots.values(), np.int64, resets)
+
+
+def _blocks(tokens: Ints, block: int) -> Ints:
+    """Whole blocks of them."""
+    return tokens // block * block
 
 
 def regression(known: Floats, wanted: Floats) -> tuple[Floats, float]:

@@ -189,10 +189,12 @@ class _Reading:
 
 
 def _own_header(form: RowFormat, found: Sample, columns: Columns) -> None:
-    """Take clock and block size from the first line of dualplan's own format."""
+    """Take clock, block size and origin of cached counts from the first line of dualplan's own format."""
     header = found.records[0] if form.name == "dualplan" and isinstance(found.records[0], dict) else {}
     if header.get("clock") in ("shared", "session", "none"):
         columns.clock = header["clock"]
+    if header.get("cached_from") == "generator":
+        columns.cached_from = "generator"
     size = header.get("block_size")
     if isinstance(size, int) and 1 <= size <= LARGEST_BLOCK:
         columns.block_size = size

@@ -22,6 +22,8 @@ Clock = Literal["shared", "session", "none"]
 ``none``: requests are in order, but without times."""
 
 Rounding = Literal["ceil", "floor", "given"]
+CachedFrom = Literal["server", "generator"]
+"""Who says what was cached: the server that served the requests, or the generator that made them up."""
 LaterTurns = Literal["cumulative", "delta"]
 TimeUnit = Literal["s", "ms", "us", "ns"]
 
@@ -57,7 +59,10 @@ class Blocks(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 class ReadReport(msgspec.Struct, frozen=True, kw_only=True):
-    """How a trace was read: what was recognised and why, what was dropped and why, what was assumed."""
+    """How a trace was read: what was recognised and why, what was dropped and why, what was assumed.
+
+    ``cached_from``: where cached counts come from, if there are any.
+    """
 
     format: str
     format_because: str
@@ -72,6 +77,7 @@ class ReadReport(msgspec.Struct, frozen=True, kw_only=True):
     block_because: str
     estimated_tokens: bool
     notes: tuple[str, ...]
+    cached_from: CachedFrom = "server"
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -81,8 +87,9 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     ``session``: index of the session, -1 where the trace has none. ``turn``: position in the session, from 0.
     ``arrival_s``: NaN where unknown. ``input_tokens``: the whole prompt, cached part included. ``cached_tokens``:
-    what the server reported as read from its cache, -1 where it reported nothing. ``think_time_s``: client's wait
-    before the request, NaN where unknown. ``model``: index into ``models``, -1 where unknown.
+    what the server reported as read from its cache, or the generator wrote, -1 where there is no such count.
+    ``think_time_s``: client's wait before the request, NaN where unknown. ``model``: index into ``models``, -1 where
+    unknown.
     ``models``: names, control characters made visible. ``hit_blocks``: leading blocks that earlier requests had, -1
     where the trace has no block ids.
     """

@@ -18,7 +18,7 @@ from dualplan.trace.hits import (
     hit_rates,
     main_accounting,
 )
-from dualplan.trace.record import Ints, Trace
+from dualplan.trace.record import CachedFrom, Ints, Trace
 from dualplan.trace.reuse import ReuseCurve, reuse_curve
 
 PEAK_S = 60.0
@@ -84,6 +84,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     growth: tuple[Growth, ...]
     accounting: Accounting | None
     hit_rates: dict[str, HitRates]
+    cached_from: CachedFrom
     curve: ReuseCurve | None
 
 
@@ -114,6 +115,7 @@ def summarise(trace: Trace) -> Summary:
             for name in ("block_hashes", "reported", "session_growth")
             if available(trace, name)
         },
+        cached_from=trace.report.cached_from,
         curve=reuse_curve(trace),
     )
 

@@ -113,4 +113,6 @@ def why_accounting(summary: Summary) -> str:
     """What the main hit rates rest on, in words."""
     if summary.accounting is None:
         return "the trace has no block ids, no cached counts and no sessions: nothing says what is used again"
+    if summary.accounting == "reported" and summary.cached_from == "generator":
+        return "cached tokens that the generator wrote; no server reported them"
     return _ACCOUNTINGS[summary.accounting]

@@ -105,6 +105,61 @@ def test_generate_and_back(tmp_path):
     assert shown["per_turn"]["context_tokens"] == pytest.approx(data["per_turn"]["context_tokens"], rel=1e-4)
 
 
+def test_generate_to_standard_output():
+    named, default = (dualplan("trace", "generate", "claude-code-weka", "-n", 3, *more) for more in (["-o", "-"], []))
+    assert named.returncode == 0
+    assert named.stdout == default.stdout
+    assert json.loads(named.stdout.splitlines()[0])["schema"] == "dualplan/trace/1"
+
+
+def test_generated_hits_are_not_called_reported(tmp_path):
+    file = tmp_path / "trace.jsonl"
+    answer("trace", "generate", "claude-code-weka", "-n", "5", "-o", file)
+    assert json.loads(file.read_text().splitlines()[0])["cached_from"] == "generator"
+    because = answer("trace", "inspect", file)["hit_rate"]["because"]
+    assert because == "cached tokens that the generator wrote; no server reported them"
+    # a copy does not lose where they come from
+    copy = dualplan("trace", "convert", file, "-", "--to", "dualplan")
+    assert json.loads(copy.stdout.splitlines()[0])["cached_from"] == "generator"
+    otel = dualplan("trace", "generate", "claude-code-weka", "-n", "5", "--json", "-o", tmp_path / "t.jsonl.gz")
+    assert json.loads(otel.stdout)["resets"] == 0
+
+
+def test_a_fit_is_measured_not_published(tmp_path):
+    dualplan("trace", "generate", "codex-swebench-pro", "-n", 20, "-o", tmp_path / "t.jsonl")
+    dualplan("trace", "fit", "t.jsonl", "-o", "fit.yaml", cwd=tmp_path)
+    shown = dualplan("workload", "show", "fit.yaml", cwd=tmp_path).stdout
+    assert "Published" not in shown
+    assert "\nMeasured\n" in shown
+    assert "Measured hit rate" in shown
+    data = answer("workload", "show", "fit.yaml", cwd=tmp_path)
+    assert data["published"] == []
+    assert "hit_rate_by_token" in [figure["name"] for figure in data["measured"]]
+    assert "Published hit rate 94.2%" in dualplan("workload", "show", "codex-swebench-pro").stdout
+
+
+def test_means_that_do_not_go_together_are_noted(tmp_path):
+    (tmp_path / "w.yaml").write_text("turns: 3\ncontext: 500\nappend: 20\ngenerated: 10\nfirst_append: 100\n")
+    done = dualplan("trace", "generate", "w.yaml", "-n", 4, "-o", "t.jsonl", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "500 tokens, does not go with turns, appends and outputs" in done.stderr
+    data = answer("trace", "generate", "w.yaml", "-n", 4, "-o", "t.jsonl", cwd=tmp_path)
+    assert len(data["notes"]) == 1
+
+
+def test_estimated_quantiles_do_not_pass_the_largest(tmp_path):
+    # three digits would make the 99th percentile 1,010, above the largest
+    (tmp_path / "w.yaml").write_text(
+        "turns: 1\ncontext: 0\nappend: {mean: 1006.9, min: 1006, p50: 1007, max: 1007.4}\ngenerated: 1\n"
+    )
+    line = next(
+        line for line in dualplan("workload", "show", "w.yaml", cwd=tmp_path).stdout.splitlines() if "append" in line
+    )
+    p90, p99, largest = (float(cell.lstrip("~").replace(",", "")) for cell in line.split()[-3:])
+    assert p90 <= largest == 1007.4
+    assert p99 <= largest
+
+
 def test_same_seed_same_bytes():
     one, same, other = (dualplan("trace", "generate", "codex-swebench-pro", "-n", 9, "--seed", s) for s in (1, 1, 2))
     assert one.returncode == 0

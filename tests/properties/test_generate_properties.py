@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import asdict
 
 from dualplan.spec.distribution import Distribution, Durations
 from dualplan.spec.workload import Correlation, Workload, per_turn_means
@@ -11,6 +12,7 @@ from dualplan.trace.build import build_trace
 from dualplan.trace.fit import fit_workload
 from dualplan.trace.generate import as_trace, generate_trajectories, trajectories_of_trace
 from dualplan.trace.recipe import grow, load_recipe
+from tests.unit.test_generate import assert_coherent
 
 
 @st.composite
@@ -52,12 +54,14 @@ def test_means_come_out(workload, count, seed):
     later = np.ones(len(made.context), bool)
     if workload.first_append is not None:
         later[made.offsets[:-1]] = False
-    for field in ("context", "append"):
-        stated = getattr(workload, field)
-        mean = stated.mean if isinstance(stated, Distribution) else stated
-        if later.any():
-            # whole tokens: at most one token in all is rounded off, small lengths are raised to 1
-            assert getattr(made, field)[later].mean() == pytest.approx(mean, rel=0.02, abs=1.0)
+    means = {key: value.mean if isinstance(value, Distribution) else value for key, value in asdict(workload).items()}
+    if later.any():
+        # whole tokens: at most one token in all is rounded off, small lengths are raised to 1
+        assert made.append[later].mean() == pytest.approx(means["append"], rel=0.02, abs=1.0)
+        # contexts follow from the turns before: a mean that cannot come out is noted
+        close = made.context[later].mean() == pytest.approx(means["context"], rel=0.02, abs=1.0)
+        assert close or any("does not go with" in note for note in made.notes)
+    assert_coherent(made)
     mean = per_turn_means(workload).generated
     assert made.generated.mean() == pytest.approx(mean, rel=0.02, abs=1.0)
 
@@ -101,5 +105,7 @@ def test_fits_of_any_sessions(rows, seed):
     assert means.generated == pytest.approx(trace.output_tokens.mean(), rel=2e-4)
     assert (made.context + made.append).sum() == trace.input_tokens.sum()
     assert made.count == len({row[0] for row in rows})
-    again = as_trace(generate_trajectories(workload, made.count, seed))
+    remade = generate_trajectories(workload, made.count, seed)
+    assert_coherent(remade)
+    again = as_trace(remade)
     assert again.requests == pytest.approx(trace.requests, abs=1)
