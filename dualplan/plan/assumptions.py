@@ -19,7 +19,8 @@ def assumptions(answer: Evaluation) -> tuple[str, ...]:
     """Assumptions that matter to this answer, a phrase each; where it departs from DualPath, the paper is named."""
     settings, demand = answer.scenario.settings, answer.demand
     found = [
-        "steady means without queueing or skew between GPUs: rates are upper, latencies and buffers lower bounds",
+        "steady means without queueing, batching or skew between GPUs: rates are upper, latencies and buffers lower "
+        "bounds (dualplan simulate adds these)",
         f"compute times: {demand.compute_origin}",
         f"KV format {demand.kv_format}; prefill {answer.prefill_parallel}, decode {answer.decode_parallel}",
         _balance(answer),
