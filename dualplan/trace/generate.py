@@ -180,7 +180,10 @@ def trajectories_of_trace(trace: Trace) -> Trajectories:
 
 
 def as_trace(trajectories: Trajectories, because: str = "made here") -> Trace:
-    """Trajectories as a trace with sessions, without arrival times; its cached tokens are marked as made up."""
+    """Trajectories as a trace with sessions, without arrival times; its cached tokens are marked as made up.
+
+    Trajectories of one turn each are requests without sessions.
+    """
     session = np.repeat(np.arange(trajectories.count), trajectories.turns)
     turn = np.arange(len(session)) - np.repeat(trajectories.offsets[:-1], trajectories.turns)
     think = trajectories.think_time_s.copy()
@@ -188,7 +191,7 @@ def as_trace(trajectories: Trajectories, because: str = "made here") -> Trace:
     return build_trace(
         input_tokens=trajectories.context + trajectories.append,
         output_tokens=trajectories.generated,
-        session=session,
+        session=session if trajectories.turns.max() > 1 else None,
         turn=turn,
         cached_tokens=trajectories.context,
         think_time_s=think if think[~np.isnan(think)].any() else None,
@@ -373,7 +376,7 @@ def _settle(workload: Workload, plan: _Plan) -> tuple[_Setting, tuple[str, ...]]
     notes = []
     if min(stated or 0.0, 0.0) - setting.carry_over > 0.05:
         notes.append(
-            f"contexts grow by {1 + setting.carry_over:.0%} of each append, so that their stated mean comes out:"
+            f"prompts grow by {1 + setting.carry_over:.0%} of each append, so that the stated mean context comes out:"
             " the rest had been computed before"
         )
     if abs(missed) > MEAN_TOLERANCE * max(target, 200.0):

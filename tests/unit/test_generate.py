@@ -275,6 +275,15 @@ def test_there_and_back_as_a_trace():
     assert trace.clock == "none"
 
 
+def test_single_requests_claim_no_sessions():
+    made = generate_trajectories("mooncake-toolagent", 30, 0)
+    trace = as_trace(made)
+    assert not trace.has_sessions
+    again = trajectories_of_trace(trace)
+    assert (again.context == made.context).all()
+    assert (again.turns == 1).all()
+
+
 def test_waits_there_and_back():
     made = generate_trajectories("codex-swebench-pro", 20, 0)
     again = trajectories_of_trace(as_trace(made))
