@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from array import array
 from collections.abc import Hashable, Iterable, Sequence
 from itertools import chain
 from typing import Any, Literal
@@ -157,12 +158,13 @@ def raw_id_column(lists: Sequence[bytes | msgspec.Raw]) -> tuple[Ints, npt.NDArr
 
 def id_column(lists: list[list[Any]]) -> tuple[Ints, npt.NDArray[Any]]:
     """Block ids of several rows: number per row and all of them. Hashes of 64 bit without sign wrap around, text
-    and longer numbers are hashed.
+    and longer numbers are hashed, text of digits too, so that an id does not depend on the rows beside it.
     """
     counts = np.fromiter(map(len, lists), np.int64, len(lists))
     try:
-        return counts, np.fromiter(chain.from_iterable(lists), np.int64, int(counts.sum()))
-    except (OverflowError, ValueError, TypeError):
+        # an array takes no text, where NumPy would read "01" as 1
+        return counts, np.asarray(array("q", chain.from_iterable(lists)), np.int64)
+    except (OverflowError, TypeError):
         flat = [_id(value) for value in chain.from_iterable(lists)]
         return counts, np.array(flat, np.uint64).view(np.int64)
 

@@ -64,6 +64,7 @@ def read_rows(text: Text, form: RowFormat, found: Sample, columns: Columns, tall
                 rows, blocks = list(_one_by_one(run, first, strict, lax, text.name, tally)), None
             tally.read += len(rows)
             run_columns.add(rows, blocks)
+    run_columns.finish()
 
 
 def _with_raw_ids(run: bytes, decoder: Any) -> tuple[list[Any], _BlockIds | None]:
@@ -166,7 +167,9 @@ class _Run:
         self._columns, self._fields = columns, fields
         self._unit, _, self._think_unit = _units(form, options)
         self._local = form.local_ids and not text_ids
-        self._roots: dict[int | str, int | str] = {}
+        self._chats: dict[int | str, int] = {}
+        self._parents: list[int] = []
+        self._unresolved: list[Ints] = []
 
     def add(self, rows: list[Any], blocks: _BlockIds | None) -> None:
         n, has, columns = len(rows), self._fields, self._columns
@@ -202,15 +205,39 @@ class _Run:
         if "session" in self._fields:
             keys = [row.session for row in rows]
         elif "chat" in self._fields:
-            keys = [self._root(row.chat, row.parent) for row in rows]
+            chats = np.fromiter((self._joined(row.chat, row.parent) for row in rows), np.int64, len(rows))
+            self._unresolved.append(chats)
+            return chats
         else:
             return None
         # the same number in two files is two sessions
         index, file = self._columns.session_index, self._columns.file
         return np.fromiter((-1 if key in (None, "") else index((file, key)) for key in keys), np.int64, len(keys))
 
-    def _root(self, chat: int | str, parent: int | str | None) -> int | str:
-        # a parent that is not in the file (the trace is a cut-out) starts a session of its own
-        root = chat if parent is None or parent in (-1, "-1") else self._roots.get(parent, parent)
-        self._roots[chat] = root
-        return root
+    def finish(self) -> None:
+        """Put the sessions in place of the chats: which one a chat belongs to is known when all lines are read."""
+        index, file = self._columns.session_index, self._columns.file
+        for chats in self._unresolved:
+            chats[:] = [index((file, self._root(chat))) for chat in chats.tolist()]
+
+    def _joined(self, chat: int | str, parent: int | str | None) -> int:
+        """Number of a chat, now in one set with its parent. A parent that is not in the file (the trace is a cut-out)
+        starts a session of its own.
+        """
+        number = self._chat(chat)
+        if parent is not None and parent not in (-1, "-1"):
+            self._parents[self._root(number)] = self._root(self._chat(parent))
+        return number
+
+    def _chat(self, key: int | str) -> int:
+        number = self._chats.setdefault(key, len(self._parents))
+        if number == len(self._parents):
+            self._parents.append(number)
+        return number
+
+    def _root(self, chat: int) -> int:
+        parents = self._parents
+        while parents[chat] != chat:
+            parents[chat] = parents[parents[chat]]
+            chat = parents[chat]
+        return chat

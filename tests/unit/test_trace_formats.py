@@ -147,6 +147,41 @@ def test_bailian(tmp_path):
     assert trace.start_s == 0.5 and trace.arrival_s[2] == pytest.approx(60.614)
 
 
+def test_bailian_sessions_do_not_depend_on_the_order_of_lines(tmp_path):
+    def row(chat, parent, at):
+        return {
+            "chat_id": chat,
+            "parent_chat_id": parent,
+            "timestamp": at,
+            "input_length": 16,
+            "output_length": 1,
+            "type": "text",
+            "turn": 1,
+            "hash_ids": [chat],
+        }
+
+    # 1 <- 2 <- 3; 4 alone; 6 and 7 of a parent that was cut off; 8 is its own parent, 9 and 10 are each other's
+    rows = [row(1, -1, 0), row(2, 1, 1), row(3, 2, 2), row(4, -1, 3), row(6, 5, 4), row(7, 5, 5)]
+    rows += [row(8, 8, 6), row(9, 10, 7), row(10, 9, 8)]
+    for number, order in enumerate((rows, rows[::-1], rows[1::2] + rows[::2])):
+        trace = read_trace(jsonl(tmp_path / f"{number}.jsonl", *order))
+        first = {session: place for place, session in reversed(list(enumerate(trace.session.tolist())))}
+        assert [first[session] for session in trace.session.tolist()] == [0, 0, 0, 3, 4, 4, 6, 7, 7]
+
+
+def test_text_ids_do_not_depend_on_the_rows_beside_them(tmp_path):
+    def row(at, *ids):
+        length = 512 * len(ids)
+        return json.dumps({"timestamp": at, "input_length": length, "output_length": 1, "hash_ids": ids})
+
+    # the last line, without a line end, is read by itself and has ids of digits only
+    lines = [row(0, "00a1", "0002"), row(1, "0003", "0002"), row(2, "0003", "0002")]
+    assert read_trace(text(tmp_path / "t.jsonl", "\n".join(lines))).hit_blocks.tolist() == [0, 0, 2]
+    assert read_trace(text(tmp_path / "u.jsonl", "\n".join(lines) + "\n")).hit_blocks.tolist() == [0, 0, 2]
+    lines = [row(0, "01"), row(1, "1"), row(2, "01")]
+    assert read_trace(text(tmp_path / "v.jsonl", "\n".join(lines))).hit_blocks.tolist() == [0, 0, 1]
+
+
 def test_session_rows_offsets(tmp_path):
     def row(session, turn, at, length, hashes, **more):
         return {
