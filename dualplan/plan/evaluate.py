@@ -387,27 +387,27 @@ def _check_demand(setup: Setup, turns_per_s: float) -> DemandCheck | None:
 
 
 def misfits(setup: Setup, problem: Problem) -> dict[str, str]:
-    """Sides whose HBM cannot hold the weights and one context, each with a sentence."""
+    """Sides with nodes whose HBM cannot hold the weights and one context, each with a sentence."""
     found: dict[str, str] = {}
-    sides: tuple[tuple[SideName, SideMemory, Parallel], ...] = (
-        ("prefill", setup.prefill_memory, setup.prefill_parallel),
-        ("decode", setup.decode_memory, setup.decode_parallel),
-    )
-    for side, memory, parallel in sides:
+    scenario, parallels = setup.scenario, {"prefill": setup.prefill_parallel, "decode": setup.decode_parallel}
+    kinds = [(side, f"the {side} side", hardware) for side, hardware in scenario.sides]
+    kinds += [(v.side, f"{v.nodes} of the {v.side} nodes", v.hardware) for v in scenario.variants]
+    for side, where, hardware in kinds:
+        memory = side_memory(scenario.model, parallels[side], hardware)
         context = problem.demand.sequence_bytes * problem.demand.kv_per_gpu[side]
         if memory.kv_bytes_per_gpu <= 0:
             what = (
-                f"Weights do not fit on the {side} side: {memory.weight_bytes_per_gpu / 1e9:.1f} GB a GPU, "
-                f"{memory.usable_bytes_per_gpu / 1e9:.1f} GB are usable"
+                f"Weights do not fit on {where}: {memory.weight_bytes_per_gpu / 1e9:.1f} GB a GPU, "
+                f"{max(memory.usable_bytes_per_gpu, 0.0) / 1e9:.1f} GB are usable"
             )
         elif memory.kv_bytes_per_gpu < context:
             what = (
-                f"One context does not fit on the {side} side: {context / 1e9:.2f} GB a GPU, "
+                f"One context does not fit on {where}: {context / 1e9:.2f} GB a GPU, "
                 f"{memory.kv_bytes_per_gpu / 1e9:.2f} GB are left beside the weights"
             )
         else:
             continue
-        found[side] = f"{what} ({parallel}{_roomier(setup, problem, side)})."
+        found.setdefault(side, f"{what} ({parallels[side]}{_roomier(setup, problem, side)}).")
     return found
 
 

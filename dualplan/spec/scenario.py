@@ -307,11 +307,10 @@ def _set_inside(tree: Node, path: tuple[str, ...], value: Node) -> Node:
 
 
 def _variant(keys: VariantKeys, trees: dict[str, Node], where: str, base: Path | None) -> Variant:
+    own_side = keys.side == "decode" and "decode_hardware" in trees
+    usual = tree = trees["decode_hardware" if own_side else "hardware"]
     if keys.hardware is not None:
         tree = resolve_hardware(Node(keys.hardware, where), where=f"{where}.hardware", base=base)
-    else:
-        usual = keys.side == "decode" and "decode_hardware" in trees
-        tree = trees["decode_hardware" if usual else "hardware"]
     for key, text in keys.set.items():
         tree = _set_inside(tree, tuple(key.split(".")), Node(text, where))
     hardware = decode_hardware(tree)
@@ -321,6 +320,8 @@ def _variant(keys: VariantKeys, trees: dict[str, Node], where: str, base: Path |
         )
     if keys.cnics is not None and "cnic.rate" not in keys.set:
         raise InputError(f"{where}.cnics", "says how many compute NICs have another rate", "set cnic.rate as well")
+    if hardware.gpu.count != decode_hardware(usual).gpu.count:
+        raise InputError(where, "nodes of a side have the same number of GPUs", "vary their rates instead")
     return Variant(side=keys.side, nodes=keys.nodes, hardware=hardware, cnics=keys.cnics)
 
 

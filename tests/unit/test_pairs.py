@@ -91,6 +91,12 @@ def test_order_of_variants_is_irrelevant():
     )
 
 
+def test_memory_of_nodes_that_differ_counts():
+    found = answer("variants=[{side: decode, nodes: 1, set: {gpu.hbm_capacity: 1GB}}]")
+    assert not found.feasible and found.turns_per_s == 0
+    assert found.reasons[0].startswith("Weights do not fit on 1 of the decode nodes")
+
+
 @pytest.mark.parametrize(
     ("variant", "part"),
     [
@@ -98,6 +104,7 @@ def test_order_of_variants_is_irrelevant():
         ("{side: both}", "is not known"),
         ("{side: decode, set: {snic.rat: 200Gb/s}}", "unknown key"),
         ("{side: decode, cnics: 2}", "set cnic.rate as well"),
+        ("{side: prefill, set: {gpu.count: 1}}", "the same number of GPUs"),
         ("{side: decode, cnics: 9, set: {cnic.rate: 1Gb/s}}", "more than the 8 compute NICs"),
         ("{side: decode, hardware: nowhere}", "neither a shipped name nor a file"),
     ],
