@@ -99,6 +99,9 @@ def _session_rows(request: _Request) -> dict[str, Any]:
         "output_tokens": request.output_tokens,
         "request_arrival_delta_s": request.offset_s,
     }
+    if request.blocks is not None:
+        # as text, since numbers mean the same block only within one session
+        row["block_hashes"] = [format(code, "x") for code in request.blocks]
     return row | _given(think_time_s=request.think_time_s, model=request.model)
 
 
@@ -147,7 +150,7 @@ TARGETS: tuple[Target, ...] = (
     Target(name="dualplan", csv=False, needs=(), row=_dualplan),
     Target(name="mooncake", csv=False, needs=("times", "blocks"), row=_mooncake, block_size=512),
     Target(name="bailian", csv=False, needs=("times", "blocks"), row=_bailian, block_size=16),
-    Target(name="session-rows", csv=False, needs=("sessions",), row=_session_rows),
+    Target(name="session-rows", csv=False, needs=("sessions",), row=_session_rows, block_size=64),
     Target(name="otel", csv=True, needs=("times",), row=_otel),
     Target(name="azure-2024", csv=True, needs=("dates",), row=_azure),
     Target(name="burstgpt", csv=True, needs=("times",), row=_burstgpt),
@@ -176,8 +179,12 @@ def check(trace: Trace, form: Target) -> list[str]:
         notes.append("block ids are left out: those of delta turns do not cover what was generated")
     elif blocks is not None and form.block_size not in (None, blocks.size):
         notes.append(f"blocks have {blocks.size} tokens; readers of {form.name} take {form.block_size} unless told")
-    elif blocks is not None and form.name not in ("dualplan", "mooncake", "bailian"):
+    elif blocks is not None and form.name not in ("dualplan", "mooncake", "bailian", "session-rows"):
         notes.append(f"block ids are left out: {form.name} has no place for them")
+    if form.name == "session-rows" and blocks is not None and not _summed_up(trace) and trace.clock == "shared":
+        notes.append(
+            "hit rates may change: session-rows has no time between sessions, and readers take one after the other"
+        )
     if form.name == "otel" and trace.report.cached_from == "generator":
         notes.append("cached tokens are those of the generator: otel cannot say so, and readers take them as reported")
     return notes

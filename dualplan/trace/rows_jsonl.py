@@ -44,14 +44,14 @@ def read_rows(text: Text, form: RowFormat, found: Sample, columns: Columns, tall
     fields = resolve(form, found.columns)
     if not {"input", "output"} <= fields.keys():
         raise InputError(text.name, f"has no fields of {form.name}")
-    text_ids = "blocks" in fields and _has_text_ids(found, fields["blocks"])
+    text_ids = "blocks" in fields and _may_have_text_ids(found, fields["blocks"])
     row = _row_type(form, fields, list[int | str] if text_ids else list[int], options)
     raw = None
     if "blocks" in fields and not text_ids:
         raw = msgspec.json.Decoder(_row_type(form, fields, msgspec.Raw, options))
     strict, lax = msgspec.json.Decoder(row), msgspec.json.Decoder(row, strict=False)
     header = form.marker[0] if form.name == "dualplan" else ""
-    run_columns = _Run(columns, form, fields, text_ids, options)
+    run_columns = _Run(columns, form, fields, options)
     with _no_collection():
         for first, run in text.chunks():
             if header and first == 1:
@@ -99,9 +99,11 @@ def _units(form: RowFormat, options: ReadOptions) -> tuple[float, float, float]:
     return unit, unit, PER_SECOND[options.time_unit or form.think_unit]
 
 
-def _has_text_ids(found: Sample, name: str) -> bool:
+def _may_have_text_ids(found: Sample, name: str) -> bool:
+    """Whether ids of the sample are text; it may be that the first prompts are shorter than a block and have none."""
     lists = [record.get(name) for record in found.records if isinstance(record, dict)]
-    return any(isinstance(ids, list) and any(isinstance(value, str) for value in ids) for ids in lists)
+    ids = [value for some in lists if isinstance(some, list) for value in some]
+    return not ids or any(isinstance(value, str) for value in ids)
 
 
 @contextmanager
@@ -161,12 +163,11 @@ class _Run:
         columns: Columns,
         form: RowFormat,
         fields: dict[Field, str],
-        text_ids: bool,
         options: ReadOptions,
     ) -> None:
         self._columns, self._fields = columns, fields
         self._unit, _, self._think_unit = _units(form, options)
-        self._local = form.local_ids and not text_ids
+        self._local = form.local_ids
         self._chats: dict[int | str, int] = {}
         self._parents: list[int] = []
         self._unresolved: list[Ints] = []
@@ -191,7 +192,10 @@ class _Run:
         )
         if "blocks" in has:
             counts, ids = blocks or id_column([row.blocks or [] for row in rows])
-            scope = session if self._local and session is not None else np.full(n, columns.file, np.int64)
+            # hashes as text mean the same in all sessions
+            text_ids = blocks is None and any(isinstance(value, str) for row in rows for value in row.blocks or [])
+            local = self._local and not text_ids and session is not None
+            scope = session if local else np.full(n, columns.file, np.int64)
             columns.add_blocks(counts, ids, scope)
 
     def _arrival(self, rows: list[Any], n: int) -> Any:

@@ -8,6 +8,7 @@ import pytest
 from dualplan.errors import InputError
 from dualplan.trace.build import build_trace
 from dualplan.trace.convert import TARGETS, check, lines, target, write
+from dualplan.trace.hits import hit_rates
 from dualplan.trace.read import read_trace
 
 
@@ -116,6 +117,40 @@ def test_notes_on_block_size():
     assert check(small, target("mooncake")) == ["blocks have 16 tokens; readers of mooncake take 512 unless told"]
     assert check(small, target("vidur")) == ["block ids are left out: vidur has no place for them"]
     assert check(small, target("dualplan")) == []
+
+
+def rates(trace):
+    found = hit_rates(trace, "block_hashes")
+    return found.by_token, found.by_block, found.mean_of_ratios
+
+
+def test_session_rows_keep_block_ids(tmp_path):
+    # two sessions share a prefix, and the first 60 prompts have no whole block
+    trace = build_trace(
+        input_tokens=[10] * 60 + [640, 800, 320, 200],
+        output_tokens=[1] * 64,
+        session=[*range(60), 60, 60, 61, 61],
+        block_ids=[[]] * 60 + [[*range(10)], [*range(12)], [0, 1, 2, 77, 78], [0, 1, 2]],
+        block_size=64,
+    )
+    # 0 + 640 + 192 + 192 tokens hit of 600 + 640 + 800 + 320 + 200
+    assert rates(trace)[0] == pytest.approx(1024 / 2560)
+    write(trace, "session-rows", tmp_path / "t.jsonl")
+    again = read_trace(str(tmp_path / "t.jsonl"))
+    assert rates(again) == rates(trace)
+    assert check(trace, target("session-rows")) == []
+
+
+def test_session_rows_of_weka_keep_hit_rates(shared_cases, tmp_path):
+    trace = read_trace(str(shared_cases / "traces" / "weka"))
+    write(trace, "session-rows", tmp_path / "t.jsonl")
+    assert rates(read_trace(str(tmp_path / "t.jsonl"))) == rates(trace)
+
+
+def test_session_rows_lose_the_time_between_sessions():
+    assert check(blocks(block_size=64, input_tokens=[128, 192, 128]), target("session-rows")) == [
+        "hit rates may change: session-rows has no time between sessions, and readers take one after the other"
+    ]
 
 
 def test_targets():
