@@ -235,6 +235,9 @@ FORMATS: tuple[RowFormat | DocumentFormat, ...] = (*ROW_FORMATS, *DOCUMENT_FORMA
 
 _CONTROL = bytes(byte for byte in range(32) if byte not in b"\t\n\v\f\r")
 
+_COMMENTS = re.compile(rb"(?:[ \t\r]*(?:#[^\n]*)?\n)+")
+"""Blank lines and lines of comment on top of a file."""
+
 SAMPLED = 50
 """JSON lines looked at to recognise a format; rows may lack optional fields."""
 
@@ -242,14 +245,16 @@ SAMPLED = 50
 def sample(text: Text) -> Sample:
     """Look at the start of a file without using it up. Raises InputError for an empty file or one that is no text."""
     head = text.head()
-    start = head.lstrip()
-    if not start:
+    if not head.strip():
         raise InputError(text.name, "is empty")
     first = head[:4096]
     if len(first.translate(None, _CONTROL)) < 0.97 * len(first):
         raise InputError(text.name, "is binary data", "a text trace is needed, plain or as .gz or .zst")
+    comments = _COMMENTS.match(head)
+    above = comments.end() if comments else 0
+    start = head[above:].lstrip()
     if start[:1] == b"{" or (start[:1] == b"[" and start[1:].lstrip()[:1] in (b"{", b"[", b"]", b"")):
-        return _json_sample(text, head)
+        return _json_sample(text, text.blank(above) if above else head)
     return _csv_sample(text, head)
 
 

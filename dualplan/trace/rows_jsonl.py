@@ -55,7 +55,9 @@ def read_rows(text: Text, form: RowFormat, found: Sample, columns: Columns, tall
     with _no_collection():
         for first, run in text.chunks():
             if header and first == 1:
-                first, run = 2, run[run.find(b"\n") + 1 :] if b"\n" in run else b""
+                # blank lines may stand above it
+                end = run.find(b"\n", len(run) - len(run.lstrip())) + 1
+                first, run = first + run.count(b"\n", 0, end), run[end:] if end else b""
             try:
                 rows, blocks = _with_raw_ids(run, raw) if raw else ([], None)
                 if blocks is None:

@@ -240,6 +240,11 @@ class Text:
         what = f"the line is longer than {LINE_LIMIT >> 20} MiB"
         return InputError(f"{self.name}:{line}", what, "one request or record a line is expected")
 
+    def blank(self, size: int) -> bytes:
+        """Put blank lines in place of the first bytes of the head, so that lines keep their numbers; the new head."""
+        self._head = b"\n" * self._head[:size].count(b"\n") + self._head[size:]
+        return self._head
+
     def push_back(self, data: bytes) -> None:
         """Put text back in front of what is still to be read."""
         self._head = data + self._head

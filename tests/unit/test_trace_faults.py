@@ -45,6 +45,17 @@ def test_header_only(tmp_path):
         read_trace(write(tmp_path / "t.csv", AZURE))
 
 
+def test_comments_above_json_lines(tmp_path):
+    above = b"# one\n\n  # two\n"
+    path = write(tmp_path / "t.jsonl", above + GOOD + GOOD + b"{}\n")
+    with refused(f"{path}:6: "):
+        read_trace(path)
+    assert read_trace(path, LENIENT).hit_blocks.tolist() == [0, 2]
+    own = b'{"schema": "dualplan/trace/1", "clock": "none"}\n{"input_tokens": 5, "output_tokens": 1}\n'
+    trace = read_trace(write(tmp_path / "own.jsonl", above + own))
+    assert trace.report.format == "dualplan" and trace.clock == "none" and trace.requests == 1
+
+
 def test_one_line(tmp_path):
     assert read_trace(write(tmp_path / "t.jsonl", GOOD.rstrip())).requests == 1
 
