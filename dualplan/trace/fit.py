@@ -42,8 +42,7 @@ def fit_workload(trace: Trace, name: str) -> Workload:
     counts = np.diff(np.append(np.flatnonzero(starts), len(order)))
     apart = accounting is not None and bool(append[starts].any() and append[~starts].any())
     later = ~starts if apart else np.ones(len(order), bool)
-    waits = trace.think_time_s[order][~starts]
-    waits = waits[~np.isnan(waits)]
+    waits = trace.waits_s
     rates = hit_rates(trace, accounting) if accounting else None
     if accounting is None:
         notes.append("nothing in the trace tells what is cached: every prompt is computed whole")

@@ -12,8 +12,8 @@ from dualplan.trace.record import Ints, Trace
 
 class TraceMix(msgspec.Struct, frozen=True, kw_only=True):
     """``turns``: representative turns, weights sum to 1, lengths in tokens. ``turns_per_session``: mean, 1 where the
-    trace has no sessions. ``think_time_s``: mean of the known ones, None where none is. ``accounting``: what says which
-    part of a prompt is context; None: nothing does, and all of it is append.
+    trace has no sessions. ``think_time_s``: mean of those known before later turns, None where none is.
+    ``accounting``: what says which part of a prompt is context; None: nothing does, and all of it is append.
     """
 
     turns_per_session: float
@@ -47,7 +47,7 @@ def turn_mix(trace: Trace, classes: int = 64) -> TraceMix:
         )
     )
     inside = trace.session[trace.session >= 0]
-    waits = trace.think_time_s[~np.isnan(trace.think_time_s)]
+    waits = trace.waits_s
     return TraceMix(
         turns_per_session=len(inside) / len(np.unique(inside)) if len(inside) else 1.0,
         think_time_s=float(waits.mean()) if len(waits) else None,

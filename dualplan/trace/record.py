@@ -119,6 +119,12 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         """Whether any request belongs to a session."""
         return bool(len(self.session)) and int(self.session.max()) >= 0
 
+    @property
+    def waits_s(self) -> Floats:
+        """Known think times: waits before later turns of a session. What a file gives for a first turn is none [s]."""
+        waits: Floats = self.think_time_s[(self.turn > 0) & ~np.isnan(self.think_time_s)]
+        return waits
+
 
 class ReadOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What a user may set about reading. ``None`` means: find out.

@@ -105,7 +105,7 @@ def summarise(trace: Trace) -> Summary:
         context_tokens=_optional(context),
         append_tokens=_optional(append),
         turns_per_session=_optional(_turn_counts(trace)) if sessions else None,
-        think_time_s=_optional(trace.think_time_s),
+        think_time_s=_optional(trace.waits_s),
         turn_gap_s=_optional(_turn_gaps(trace)) if sessions else None,
         arrivals=_arrivals(trace, sessions),
         growth=_growth(trace, context) if sessions else (),

@@ -5,6 +5,7 @@ import pytest
 
 from dualplan.trace.build import build_trace
 from dualplan.trace.chart import bar_chart
+from dualplan.trace.fit import fit_workload
 from dualplan.trace.hits import context_tokens, hit_rates, main_accounting, session_context
 from dualplan.trace.mix import turn_mix
 from dualplan.trace.reuse import block_accesses, depths, previous, reuse_curve
@@ -168,6 +169,17 @@ def test_arrivals():
     assert arrivals([5, 5]).requests_per_s is None
     own_clocks = arrivals([0, 5], clock="session", session=[1, 2])
     assert own_clocks.requests_per_s is None and own_clocks.because == "no common clock"
+
+
+def test_think_time_is_that_before_later_turns():
+    # what a file gives for a first turn, often 0, is no wait: (4 + 8 + 30) / 3
+    trace = agent(think_time_s=[0, 4, 8, 30])
+    summary = summarise(trace)
+    assert (summary.think_time_s.mean, summary.think_time_s.count) == (14, 3)
+    assert turn_mix(trace).think_time_s == 14
+    assert fit_workload(trace, "t").think_time.mean == 14
+    alone = build_trace(input_tokens=[64, 64], output_tokens=[1, 1], think_time_s=[0, 3])
+    assert summarise(alone).think_time_s is None and turn_mix(alone).think_time_s is None
 
 
 # ---------------------------------------------------------------- representative turns
