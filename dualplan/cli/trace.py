@@ -241,6 +241,8 @@ def _print(console: Console, trace: Trace, summary: Summary, source: str, plot: 
         by_block = f", {main.by_block:.1%} by block" if main.by_block is not None else ""
         console.print(f"Hit rate of an infinite cache: {main.by_token:.1%} by token{by_block},")
         console.print(f"  {main.mean_of_ratios:.1%} mean of ratios; from {why_accounting(summary)}")
+        if summary.accounting == "block_hashes":
+            console.print("  hits are counted per model, and per file or session where block ids are local")
     else:
         console.print(f"No hit rate: {why_accounting(summary)}")
     for name, other in summary.hit_rates.items():

@@ -15,7 +15,9 @@ from dualplan.trace.stats import Summary
 RULES = (
     "a request with zero or negative input tokens, or negative output tokens, is a failed call: dropped and counted by"
     " reason, with or without --lenient; one with input and no output is kept",
-    "hit rates: infinite cache, prefix match, requests in time order; models do not share a cache",
+    "hit rates: infinite cache, prefix match, requests in time order; models do not share a cache, nor do files"
+    " or sessions whose block ids are local",
+    "think time: the client's wait before later turns of a session, never before its first",
     "session growth: a prompt as long as prompt and output before it begins with both; one as long as the prompt before"
     " begins with that; a shorter one is a new context",
     "quantiles are linear between values",

@@ -103,6 +103,11 @@ def test_standard_input():
     assert cut.returncode == 3 and cut.stderr.startswith("-:2: the last line is cut off")
 
 
+def test_text_says_what_shares_a_cache(mooncake):
+    done = dualplan("trace", "inspect", mooncake)
+    assert "hits are counted per model, and per file or session where block ids are local" in done.stdout
+
+
 def test_lenient(tmp_path):
     path = tmp_path / "t.jsonl"
     path.write_text(GOOD + "oops\n" + GOOD)
