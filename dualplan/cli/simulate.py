@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 AFTER_TRACE = 60.0
 """Seconds that a run goes on after the last arrival of a trace, unless --duration says otherwise."""
 
-MOST_AGENTS = 2_000_000
-"""More would not fit the memory of a usual machine."""
-
 
 @scenario_command
 def simulate(
@@ -78,9 +75,13 @@ def simulate(
     output_file: OutputOption = None,
 ) -> None:
     """Job completion time, TTFT, TTST, TPOT and capacity, with scheduling and arrivals simulated over time."""
-    from dualplan.errors import UsageError
+    from dualplan.errors import InfeasibleError, UsageError
     from dualplan.schedule.registry import policies
 
+    if str(timeline_file) == "-" and str(output_file or "-") == "-":
+        raise UsageError("--timeline - and the result both go to standard output: give -o FILE for the result")
+    _check_place(timeline_file, "--timeline")
+    _check_place(output_file, "-o")
     scenario = flags.resolve()
     rate = scenario.settings.demand.arrival_rate
     online_given = "arrival_rate" in flags.values
@@ -90,6 +91,8 @@ def simulate(
         raise UsageError("give --agents N (offline), --arrival-rate R (online) or --find-capacity")
     if runs is not None and agents is None:
         raise UsageError("--runs belongs to --agents; online runs give one mean over time")
+    from dualplan.serving.run import MOST_AGENTS
+
     call = _Call(
         agents=None if agents is None else _whole(agents, "--agents", MOST_AGENTS),
         rate=rate,
@@ -105,9 +108,13 @@ def simulate(
             scenario.settings.policy, prefill=prefill_placement, decode=decode_placement, read_side=read_side
         ),
     )
-    answer, met = _answer(flags, scenario, call, trace_times)
-    from dualplan.report.simulate import output, timeline
+    from dualplan.report.simulate import infeasible, output, timeline
 
+    try:
+        answer, met = _answer(flags, scenario, call, trace_times)
+    except InfeasibleError as error:
+        emit(infeasible([str(error)]), fmt, as_json, output_file)
+        raise typer.Exit(error.exit_code) from None
     results = [*answer.results, *(run for found in answer.capacities for run in found.results)]
     if timeline_file is not None:
         write_text(timeline_file, timeline(results, timeline_file.suffix.lstrip(".").lower()))
@@ -116,6 +123,29 @@ def simulate(
         raise typer.Exit(130)
     if not met and not exit_zero:
         raise typer.Exit(4)
+
+
+def _check_place(path: Path | None, flag: str) -> None:
+    """Find out before a long run whether a file can be written. Raises InputError."""
+    import os
+
+    from dualplan.errors import InputError
+
+    if path is None or str(path) == "-":
+        return
+    try:
+        target = Path(os.path.realpath(path))
+        if target.is_dir():
+            raise InputError(flag, f"{path} is a directory")
+        if target.exists() and not target.is_file():
+            return
+        folder = target.parent
+        if not folder.is_dir():
+            raise InputError(flag, f"{path} cannot be written: {folder} is not a folder")
+        if not os.access(folder, os.W_OK):
+            raise InputError(flag, f"{path} cannot be written: no permission in {folder}")
+    except (OSError, ValueError) as error:
+        raise InputError(flag, f"{path} cannot be written: {getattr(error, 'strerror', None) or error}") from None
 
 
 class _Call:
@@ -164,7 +194,7 @@ def _answer(flags: ScenarioFlags, scenario: Scenario, call: _Call, trace_times: 
         "trajectories": trajectories,
         "options": call.options(),
     }
-    duration = call.duration or DURATION
+    duration = DURATION if call.duration is None else call.duration
     if trace_times and arrivals is not None and call.duration is None:
         duration = float(arrivals.max()) + AFTER_TRACE
     results: list[Result] = []

@@ -61,6 +61,17 @@ def output(answer: Answer) -> Output:
     return Output(data=data, rows=rows, text=lambda console: _show(answer, documents, console))
 
 
+def infeasible(reasons: Sequence[str]) -> Output:
+    """The answer where nothing can be run: why, in all formats."""
+
+    def text(console: Console) -> None:
+        for reason in reasons:
+            console.print(reason)
+
+    data = {"schema": SCHEMA, "reasons": list(reasons)}
+    return Output(data=data, rows=[{"reason": reason} for reason in reasons], text=text)
+
+
 # ---------------------------------------------------------------- machines
 
 
@@ -137,7 +148,10 @@ def _result(answer: Answer, result: Result) -> dict[str, Any]:
         "ttft_shares": {name: value / whole if whole else None for name, value in result.ttft_parts_s.items()},
         "turns_in_system": result.in_system,
         "decode_read_share": result.decode_read_share,
+        "turns_waiting_at_end": len(result.waits_s),
+        "wait_at_end_mean_s": float(result.waits_s.mean()) if len(result.waits_s) else None,
         "utilization": result.utilization,
+        "decode_batch_per_engine": result.decode_batch_per_engine,
         "max_over_mean": result.max_over_mean,
         "peaks": result.peaks,
         "working_set_mean_bytes": result.mean_working_set_bytes,
@@ -257,8 +271,7 @@ def _show(answer: Answer, documents: Sequence[dict[str, Any]], console: Console)
     if len(documents) > 1:
         _show_modes(documents, console)
     elif "capacity_agents_per_s" in first:
-        low, high = first["interval"]
-        console.print(f"  {significant(low)} agents/s in mode {first['mode']} meet the SLO; {significant(high)} do not")
+        console.print(f"  {_capacity_line(first)}")
         _show_result(answer, first, console)
     else:
         _show_headline(first, console)
@@ -268,6 +281,16 @@ def _show(answer: Answer, documents: Sequence[dict[str, Any]], console: Console)
     results = [_last_met(found) for found in answer.capacities] or list(answer.results)
     for line in assumptions(answer, results[0]):
         console.print(_wrapped(line, console.width))
+
+
+def _capacity_line(document: dict[str, Any]) -> str:
+    low, high = document["interval"]
+    mode = document["mode"]
+    if high is None:
+        return f"{significant(low)} agents/s in mode {mode} meet the SLO, the highest rate tried"
+    if not low:
+        return f"SLO MISSED  no rate meets the SLO in mode {mode}, down to {significant(high)} agents/s"
+    return f"{significant(low)} agents/s in mode {mode} meet the SLO; {significant(high)} do not"
 
 
 def _wrapped(line: str, width: int) -> str:
@@ -297,6 +320,11 @@ def _show_headline(document: dict[str, Any], console: Console) -> None:
         console.print(
             f"  The rate is above capacity: TTFT stayed above its limit, so the run ended after "
             f"{_seconds(document['simulated_s'])}."
+        )
+    elif not document["slo_met"] and document["turns_waiting_at_end"]:
+        console.print(
+            f"  {document['turns_waiting_at_end']:,} turns wait for their first token at the end of the run, for "
+            f"{show(document['wait_at_end_mean_s'], 's')} on average."
         )
     elif document["stopped"] == "interrupted":
         console.print(f"  Interrupted after {_seconds(document['simulated_s'])} of simulated time.")
@@ -332,7 +360,7 @@ def _show_result(answer: Answer, document: dict[str, Any], console: Console) -> 
     )
     console.print(
         f"               prefill passes {100 * used['prefill_compute']:.0f} %; "
-        f"{significant(used['decode_batch_per_engine'])} sequences a decode engine"
+        f"{significant(document['decode_batch_per_engine'])} sequences a decode engine"
     )
     peak = document["peaks"]
     console.print(
@@ -360,7 +388,7 @@ def _show_modes(documents: Sequence[dict[str, Any]], console: Console) -> None:
         ttft, tpot = show(row["ttft_s"]["mean"], "s"), show(row["tpot_s"]["mean"], "s")
         if "capacity_agents_per_s" in row:
             low, high = row["interval"]
-            cells = (significant(low), significant(high), ttft, tpot, times)
+            cells = (significant(low), "-" if high is None else significant(high), ttft, tpot, times)
         elif row["kind"] == "offline":
             cells = (_seconds(row["jct_s"]), significant(row["turns_per_s"]), ttft, tpot, times)
         else:

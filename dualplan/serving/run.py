@@ -37,6 +37,9 @@ PARTS = ("scheduling", "allocation", "read", "prefill")
 PLAIN_LIMIT = 20_000
 """Turns of a run up to which plain Python is used rather than waiting for the compiler."""
 
+MOST_AGENTS = 2_000_000
+"""More agents in a run would not fit the memory of a usual machine."""
+
 SLICES = 30
 """Slices of an online run, after each of which the stop rule looks."""
 
@@ -65,7 +68,9 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     ``jct_s``: when the last agent ended; None if some had not. ``turns``, ``turns_per_s`` and the spreads: turns that
     ended after the warm-up. ``agent_time_s``: from arrival to the last turn, of agents that ended before the run did.
-    ``in_system``: mean turns under way, over the whole run. ``mean_working_set_bytes``: KV of the agents that have not
+    ``in_system``: mean turns under way, over the whole run. ``waits_s``: waits so far of the turns that have no first
+    token at the end. ``utilization``: busy shares of the run. ``decode_batch_per_engine``: mean sequences that decode.
+    ``mean_working_set_bytes``: KV of the agents that have not
     ended, over samples after the warm-up. ``samples``: state over time, columns of
     ``kernel.S_TIME`` and following. ``totals``: bytes and tokens of the whole run.
     """
@@ -90,8 +95,10 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     ttft_parts_s: dict[str, float]
     agent_time_s: Spread
     in_system: float
+    waits_s: Floats
     steady: bool | None
     utilization: dict[str, float]
+    decode_batch_per_engine: float
     max_over_mean: dict[str, float | None]
     peaks: dict[str, float]
     mean_working_set_bytes: float
@@ -147,18 +154,25 @@ def online(
     The run ends then, or when mean TTFT has been above the limit in several slices of the run in a row (not for given
     arrivals). The same seed
     gives the same trajectories and, but for the scale, the same arrivals at every rate (common random numbers).
-    Raises InputError for a rate, a duration or a warm-up out of range.
+    Raises InputError for a rate, a duration or a warm-up out of range, for no arrival at all and for more than
+    ``MOST_AGENTS`` of them.
     """
     replayed = None
+    if not 0 < duration < math.inf:
+        raise InputError("--duration", f"{duration:g} s is not a length of a run")
     if arrivals is not None:
         replayed = np.argsort(arrivals, kind="stable")
         arrivals = arrivals[replayed]
     else:
         if rate is None or not 0 < rate < math.inf:
             raise InputError("--arrival-rate", f"{rate} is not a rate above 0")
+        if rate * duration > MOST_AGENTS:
+            what = f"{rate:g} agents/s for {duration:g} s are more than {MOST_AGENTS:,} agents"
+            raise InputError("--arrival-rate", what, "give a lower rate or a shorter --duration")
         arrivals = _poisson(rate, duration, seed)
-    if not 0 < duration < math.inf:
-        raise InputError("--duration", f"{duration:g} s is not a length of a run")
+        if not len(arrivals):
+            what = f"at {rate:g} agents/s no agent arrives in {duration:g} s"
+            raise InputError("--arrival-rate", what, "give a higher rate or a longer --duration")
     warm = duration * WARM_UP if warm_up is None else warm_up
     if not 0 <= warm < duration:
         raise InputError("--warm-up", f"{warm:g} s is not before the end of the run at {duration:g} s")
@@ -190,7 +204,8 @@ def _poisson(rate: float, duration: float, seed: int) -> Floats:
     last = 0.0
     while last < duration:
         # drawn in pieces of fixed size, so that a longer run starts with the arrivals of a shorter one
-        piece = last + np.cumsum(random.exponential(1.0, 1024)) / rate
+        with np.errstate(over="ignore"):
+            piece = last + np.cumsum(random.exponential(1.0, 1024)) / rate
         times.append(piece)
         last = float(piece[-1])
     arrivals = np.concatenate(times)
@@ -198,21 +213,28 @@ def _poisson(rate: float, duration: float, seed: int) -> Floats:
 
 
 def meets(result: Result, slo: Slo) -> bool:
-    """Whether mean TTFT and mean TPOT keep the limits and the run did not end for its TTFT."""
+    """Whether mean TTFT and mean TPOT keep the limits and the run did not end for its TTFT.
+
+    A turn without a first token at the end of the run counts in mean TTFT with its wait so far once that is above the
+    limit. More such turns, overdue or not, than turns that ended miss the SLO: the few that ended say nothing.
+    """
     ttft, tpot = result.ttft_s.mean, result.tpot_s.mean
-    if result.stopped == "TTFT above the limit" or ttft is None:
+    if result.stopped == "TTFT above the limit" or ttft is None or len(result.waits_s) > result.turns:
         return False
+    overdue = result.waits_s[result.waits_s > slo.ttft]
+    ttft = (ttft * result.turns + float(overdue.sum())) / (result.turns + len(overdue))
     return ttft <= slo.ttft and (tpot is None or tpot <= slo.tpot)
 
 
 class Capacity(msgspec.Struct, frozen=True, kw_only=True):
     """The highest arrival rate that meets the SLO [agents/s]: ``met`` was met, ``missed`` was not.
 
-    ``results``: the runs in order of their rates. ``met`` is 0 when no rate that was tried met the SLO.
+    ``results``: the runs in order of their rates. ``met`` is 0 when no rate that was tried met the SLO, ``missed`` is
+    None when all did, up to ``MOST_AGENTS`` in a run.
     """
 
     met: float
-    missed: float
+    missed: float | None
     slo: Slo
     results: tuple[Result, ...]
 
@@ -231,7 +253,9 @@ def find_capacity(
     """Bisection on the arrival rate with the same random numbers at every rate, down to a bracket of relative width
     ``tolerance``.
 
-    Starts from what the prefill engines can compute and widens until one rate is met and one is missed.
+    Starts from what the prefill engines can compute and widens until one rate is met and one is missed, up to
+    ``MOST_AGENTS`` in a run and down to a rate at which none arrives. Raises InputError where the run is too short
+    for any turn to end, or so long that the first rate brings too many agents.
     """
     limit = slo or Slo()
     runs: dict[float, Result] = {}
@@ -244,21 +268,35 @@ def find_capacity(
             raise KeyboardInterrupt
         return meets(runs[rate], limit)
 
+    def found(low: float, high: float | None) -> Capacity:
+        return Capacity(met=low, missed=high, slo=limit, results=tuple(runs[r] for r in sorted(runs)))
+
+    if not 0 < duration < math.inf:
+        raise InputError("--duration", f"{duration:g} s is not a length of a run")
     high = _prefill_bound(laid, trajectories)
+    if high * duration > MOST_AGENTS:
+        what = f"in {duration:g} s more than {MOST_AGENTS:,} agents arrive at {high:g} agents/s"
+        raise InputError("--duration", what, "run shorter")
+    if not len(_poisson(high, duration, seed)):
+        raise InputError("--duration", f"no agent arrives in {duration:g} s at {high:g} agents/s", "run longer")
     while met(high):
+        if 1.5 * high * duration > MOST_AGENTS:
+            return found(high, None)
         high *= 1.5
     low = high
-    while not met(low := low / 1.5):
+    while len(_poisson(low := low / 1.5, duration, seed)) and not met(low):
         high = low
-        if low < 1e-6 or runs[low].agents == 0:
-            return Capacity(met=0.0, missed=high, slo=limit, results=tuple(runs[r] for r in sorted(runs)))
+    if low not in runs:
+        if not any(run.turns for run in runs.values()):
+            raise InputError("--duration", f"no turn ended in the part of {duration:g} s that counts", "run longer")
+        return found(0.0, high)
     while high - low > tolerance * high:
         middle = (low + high) / 2
         if met(middle):
             low = middle
         else:
             high = middle
-    return Capacity(met=low, missed=high, slo=limit, results=tuple(runs[r] for r in sorted(runs)))
+    return found(low, high)
 
 
 def _prefill_bound(laid: Cluster, trajectories: Trajectories) -> float:
@@ -345,7 +383,9 @@ def _result(
         agent_time_s=spread(done_at[ended] - s.arrival[:arrived][ended]),
         in_system=float(s.total[k.UNDER_WAY_TIME]) / now if now else 0.0,
         steady=steady,
+        waits_s=_waits(s, now),
         utilization=_utilization(laid, s, now),
+        decode_batch_per_engine=_decode_batch(laid, s, now),
         max_over_mean={
             "snic": _uneven(np.concatenate((s.prefill_nic_busy, s.decode_nic_busy)))
             if laid.mode in ("dual-path", "split-read")
@@ -376,17 +416,45 @@ def _result(
     )
 
 
+def _waits(s: k.State, now: float) -> Floats:
+    """Waits so far [s] of the turns without a first token."""
+    agent = s.agent[: int(s.counter[k.N_ARRIVED])]
+    ready = agent[:, k.READY]
+    # between two turns READY is negative; FIRST of a turn that waits is that of the turn before, or still 0
+    waiting = (ready >= 0) & (agent[:, k.FIRST] <= ready) & np.isnan(agent[:, k.DONE_AT])
+    return now - ready[waiting]
+
+
 def _utilization(laid: Cluster, s: k.State, now: float) -> dict[str, float]:
-    """Busy share of time: storage NICs, prefill groups in passes with work, decode sequences over what fits."""
-    now = max(now, 1e-12)
-    groups = laid.prefill.engines / laid.prefill.group
-    busy = s.pool[:, k.BUSY].sum()
+    """Busy share of time: storage NICs, prefill groups in passes with work.
+
+    Reads and passes are charged when they start or are issued; what lies after the end of the run is taken off. A NIC
+    is busy without a gap from now to the end of its last read.
+    """
+    span = max(now, 1e-12)
+    size, groups = laid.prefill.group, laid.prefill.engines // laid.prefill.group
+    passes = float(s.total[k.PASS_TIME])
+    work = (s.engine[:, k.P_WORK] + s.engine[:, k.P_ATTENTION]).reshape(groups, size).max(axis=1)
+    for i in range(int(s.counter[k.N_HEAP])):
+        kind, group = s.heap_item[i] % 3, s.heap_item[i] // 3
+        if kind == 1 and work[group] > 0:
+            passes -= max(float(s.heap_time[i]) - now, 0.0)
     return {
-        "prefill_snic_ingress": float(s.prefill_nic_busy.mean()) / now,
-        "decode_snic_ingress": float(s.decode_nic_busy.mean()) / now,
-        "prefill_compute": float(s.total[k.PASS_TIME]) / (now * groups),
-        "decode_batch_per_engine": float(busy) / (now * laid.decode.engines),
+        "prefill_snic_ingress": _nic_busy(s.prefill_nic_busy, s.prefill_nic, now) / span,
+        "decode_snic_ingress": _nic_busy(s.decode_nic_busy, s.decode_nic, now) / span,
+        "prefill_compute": passes / (span * groups),
     }
+
+
+def _nic_busy(busy: Floats, free: Floats, now: float) -> float:
+    """Mean busy time [s] up to now of NICs that are free again at ``free``."""
+    return float((busy - np.maximum(free - now, 0.0)).mean())
+
+
+def _decode_batch(laid: Cluster, s: k.State, now: float) -> float:
+    """Mean sequences in the batch of a decode engine, over the whole run."""
+    since = s.pool_index[:, k.N_IN_POOL] * (now - s.pool[:, k.SINCE])
+    return float((s.pool[:, k.BUSY] + since).sum()) / (max(now, 1e-12) * laid.decode.engines)
 
 
 def _mean_working_set(s: k.State, warm_up: float) -> float:

@@ -154,8 +154,21 @@ def test_a_trace_at_its_own_times(tmp_path):
         (("--arrival-rate", "1", "--duration", "10s", "--warm-up", "20s"), 3, "--warm-up"),
         (("--arrival-rate", "0.05", "--duration", "5s"), 3, "no turn ended"),
         (("--trace-times",), 3, "--trace-times"),
-        (("--agents", "5", "--prefill", "1"), 4, "Weights do not fit"),
-        (("--agents", "5", "--set=workload.context=900000"), 4, "longest context"),
+        (("--arrival-rate", "1e-9"), 3, "--arrival-rate: at 1e-09 agents/s no agent arrives"),
+        (("--arrival-rate", "5e-324"), 3, "--arrival-rate"),
+        (("--arrival-rate", "0.2", "--duration", "1ms"), 3, "no agent arrives in 0.001 s"),
+        (("--arrival-rate", "0.2", "--duration", "-10s"), 3, "--duration: -10 s"),
+        (("--arrival-rate", "0.2", "--duration", "0s"), 3, "--duration: 0 s"),
+        (("--arrival-rate", "1e4"), 3, "--arrival-rate: 10000 agents/s for 3000 s are more than 2,000,000 agents"),
+        (("--arrival-rate", "1e300"), 3, "--arrival-rate"),
+        (("--find-capacity", "--duration", "0s"), 3, "--duration: 0 s"),
+        (("--find-capacity", "--duration", "1ms"), 3, "--duration: no agent arrives"),
+        (("--find-capacity", "--duration", "3s"), 3, "--duration: no turn ended"),
+        (("--find-capacity", "--duration", "1e9s"), 3, "--duration: in 1e+09 s more than 2,000,000 agents"),
+        (("--agents", "5", "--timeline", "/no/such/folder/x.csv"), 3, "--timeline: /no/such/folder/x.csv"),
+        (("--agents", "5", "--timeline", "/"), 3, "--timeline: / is a directory"),
+        (("--agents", "5", "-o", "/no/such/folder/x"), 3, "-o: /no/such/folder/x cannot be written"),
+        (("--agents", "5", "--timeline", "-", "--json"), 2, "--timeline -"),
     ],
 )
 def test_faults_are_one_clear_line(arguments, code, text):
@@ -163,6 +176,51 @@ def test_faults_are_one_clear_line(arguments, code, text):
     assert done.returncode == code
     assert text in done.stderr and "Traceback" not in done.stderr
     assert not done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("--agents", "5", "--prefill", "1"), "Weights do not fit"),
+        (("--agents", "5", "--set=workload.context=900000"), "longest context"),
+    ],
+)
+def test_what_does_not_fit_is_an_answer(arguments, text):
+    data = answer(PAPER, *arguments, code=4)
+    assert list(data) == ["schema", "reasons"] and data["schema"] == "dualplan/simulate/1"
+    assert len(data["reasons"]) == 1 and text in data["reasons"][0]
+    people = dualplan("simulate", PAPER, *arguments)
+    assert people.returncode == 4 and text in people.stdout and not people.stderr
+
+
+SHORT = ("--find-capacity", "--duration", "300s", "--set=workload.turns=4")
+
+
+@pytest.mark.parametrize("limit", [("--slo-ttft", "1ns"), ("--slo-ttft", "10ms"), ("--slo-tpot", "1ms")])
+def test_an_slo_out_of_reach_gives_no_capacity(limit):
+    data = answer(PAPER, *SHORT, *limit, code=4)
+    assert data["capacity_agents_per_s"] == data["interval"][0] == 0 < data["interval"][1]
+    assert not any(run["slo_met"] for run in data["runs"])
+    assert "no rate meets the SLO" in dualplan("simulate", PAPER, *SHORT, *limit).stdout
+
+
+def test_a_loose_slo_ends_where_most_turns_wait():
+    data = answer(PAPER, *SHORT, "--slo-ttft", "100000s")
+    low, high = data["interval"]
+    assert 0 < low < high <= low * 1.03
+    met = [run for run in data["runs"] if run["arrival_rate"] == low]
+    assert met[0]["slo_met"] and data["turns_waiting_at_end"] <= data["turns"]
+
+
+def test_turns_that_are_stuck_miss_the_slo():
+    stuck = (PAPER, "--set", "hardware.snic.rate=1kb/s", "--arrival-rate", "0.1")
+    data = answer(*stuck, code=4)
+    # the turns that end are those with nothing to read; the first read alone takes days at 125 B/s
+    assert data["ttft_s"]["mean"] < 4 and data["slo_met"] is False
+    assert data["turns_waiting_at_end"] > data["turns"] and data["wait_at_end_mean_s"] > 4
+    assert all(0 <= share <= 1 for share in data["utilization"].values())
+    people = dualplan("simulate", *stuck)
+    assert "SLO MISSED" in people.stdout and "wait for their first token" in people.stdout
 
 
 def test_help_loads_no_numpy():
