@@ -101,22 +101,10 @@ def _storage_bandwidth(profile: Hardware) -> float:
 
 def _fields(record: Any) -> Iterator[tuple[str, str, Any]]:
     """Name, dimension (of dualplan.units, or empty) and value of every field of a record."""
-    import typing
+    from dualplan.spec.load import dimension_of
 
-    hints = typing.get_type_hints(type(record), include_extras=True)
     for name in record.__struct_fields__:
-        yield name, _dimension(hints[name]), getattr(record, name)
-
-
-def _dimension(hint: Any) -> str:
-    """The dimension that an annotation such as ``Bandwidth | None`` carries."""
-    import typing
-
-    for part in (hint, *typing.get_args(hint)):
-        for meta in getattr(part, "__metadata__", ()):
-            if "dimension" in (meta.extra or {}):
-                return str(meta.extra["dimension"])
-    return ""
+        yield name, dimension_of(type(record), name), getattr(record, name)
 
 
 def _machine_key(name: str, dimension: str) -> str:

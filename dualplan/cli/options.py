@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
@@ -85,6 +86,20 @@ def print_text(text: str) -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         raise ClosedPipeError from None
+
+
+def print_bytes(chunks: Iterable[bytes]) -> None:
+    """Write chunks to standard output as they come. Raises ClosedPipeError, or InputError where the disk is full."""
+    from dualplan.errors import InputError
+
+    try:
+        for chunk in chunks:
+            sys.stdout.buffer.write(chunk)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        raise ClosedPipeError from None
+    except OSError as error:
+        raise InputError("standard output", f"cannot be written: {error.strerror or error}") from None
 
 
 LEAST_COLUMNS = 40

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dualplan.cli.options import ClosedPipeError, Format, FormatOption, JsonOption, OutputOption, emit, note
+from dualplan.cli.options import Format, FormatOption, JsonOption, OutputOption, emit, note, print_bytes
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -124,7 +124,6 @@ def convert(
 
     Failed calls (zero or negative input tokens, negative output tokens) are dropped and counted.
     """
-    from dualplan.errors import InputError
     from dualplan.trace.convert import check, lines, write
     from dualplan.trace.convert import target as find
 
@@ -133,14 +132,7 @@ def convert(
     trace = read(source, options)
     notes = check(trace, form)
     if target == "-":
-        try:
-            for run in lines(trace, to):
-                sys.stdout.buffer.write(run)
-            sys.stdout.buffer.flush()
-        except BrokenPipeError:
-            raise ClosedPipeError from None
-        except OSError as error:
-            raise InputError("standard output", f"cannot be written: {error.strerror or error}") from None
+        print_bytes(lines(trace, to))
     else:
         write(trace, to, Path(target))
     report = trace.report

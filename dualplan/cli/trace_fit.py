@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dualplan.cli.options import (
-    ClosedPipeError,
     Format,
     FormatOption,
     JsonOption,
     OutputOption,
     emit,
     note,
+    print_bytes,
     print_text,
     write_text,
 )
@@ -108,14 +107,7 @@ def generate(
     trajectories = generate_trajectories(source, count, seed)
     trace = as_trace(trajectories, f"generated from {source.name or workload}")
     if file is None or to_stdout:
-        try:
-            for run in lines(trace, "dualplan"):
-                sys.stdout.buffer.write(run)
-            sys.stdout.buffer.flush()
-        except BrokenPipeError:
-            raise ClosedPipeError from None
-        except OSError as error:
-            raise InputError("standard output", f"cannot be written: {error.strerror or error}") from None
+        print_bytes(lines(trace, "dualplan"))
     else:
         write(trace, "dualplan", file)
     data = _summary(source, trajectories, seed)

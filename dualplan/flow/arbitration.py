@@ -99,19 +99,21 @@ def kv_share_available(
     setting: Setting,
     kv_lane: int,
     collective_lanes: Collection[int],
-    collective_load: float,
+    collective_load: Load,
     *,
     mtu: int = 4096,
-) -> float:
+) -> Load:
     """Share of a link that KV traffic can have while collectives offer ``collective_load`` of it on their lanes.
 
     max(what the collectives leave, what the arbiter guarantees while all their lanes are backlogged). 0 for a KV lane
-    without weight.
+    without weight. A Fraction for a load given as one, else a float.
     """
-    floor = float(guaranteed(setting, kv_lane, busy=collective_lanes, mtu=mtu))
+    floor = guaranteed(setting, kv_lane, busy=collective_lanes, mtu=mtu)
     if kv_lane not in setting.lanes():
-        return floor
-    return max(1.0 - collective_load, floor)
+        return floor if isinstance(collective_load, Fraction) else float(floor)
+    if isinstance(collective_load, Fraction):
+        return max(1 - collective_load, floor)
+    return max(1.0 - collective_load, float(floor))
 
 
 def _demands(setting: Setting, backlogged: Collection[int], loads: Mapping[int, Load]) -> dict[int, Fraction | None]:

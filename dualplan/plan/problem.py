@@ -108,8 +108,12 @@ def kv_share(hardware: Hardware, collective_load: Any) -> Any:
 
     What the collectives leave, and under a QoS setting at least what the arbiter guarantees. Exact for Fractions.
     """
-    left = 1 - collective_load
-    return max(left, kv_floor(hardware)) if hardware.qos is not None and collective_load else left
+    if hardware.qos is None or not collective_load:
+        return 1 - collective_load
+    from dualplan.flow.arbitration import kv_share_available
+
+    qos = hardware.qos
+    return kv_share_available(qos.setting(), qos.kv_lane, qos.collective_lanes, collective_load, mtu=qos.mtu)
 
 
 def kv_floor(hardware: Hardware) -> Fraction:

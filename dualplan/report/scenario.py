@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import typing
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from dualplan.report.output import Output
+from dualplan.spec.load import dimension_of
 from dualplan.spec.scenario import Scenario
 from dualplan.units import show
 
@@ -30,7 +30,7 @@ def _rows(scenario: Scenario) -> list[dict[str, Any]]:
             for field in value.__struct_fields__:
                 if field not in ("sources", "notes", "published"):
                     inner = f"{key}.{field}" if key else field
-                    visit(getattr(value, field), inner, fallback, _dimension(type(value), field))
+                    visit(getattr(value, field), inner, fallback, dimension_of(type(value), field))
         elif value is not None and value not in ((), {}, ""):
             origin = _origin(scenario.origins, key, fallback)
             rows.append({"key": key, "value": _plain(value), "unit": dimension or None, "origin": origin})
@@ -47,16 +47,6 @@ def _rows(scenario: Scenario) -> list[dict[str, Any]]:
 
 def _plain(value: Any) -> Any:
     return msgspec.to_builtins(value)
-
-
-def _dimension(kind: type, field: str) -> str:
-    """The dimension that a field's annotation such as ``Bandwidth | None`` carries, or an empty text."""
-    hint = typing.get_type_hints(kind, include_extras=True)[field]
-    for part in (hint, *typing.get_args(hint)):
-        for meta in getattr(part, "__metadata__", ()):
-            if "dimension" in (meta.extra or {}):
-                return str(meta.extra["dimension"])
-    return ""
 
 
 def _origin(origins: dict[str, str], key: str, fallback: str) -> str:

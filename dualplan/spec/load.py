@@ -326,6 +326,16 @@ def _hints(kind: type) -> dict[str, Any]:
     return typing.get_type_hints(kind, include_extras=True)
 
 
+def dimension_of(kind: type, field: str) -> str:
+    """The dimension in the annotation of a record's field, such as that of ``Bandwidth | None``; empty without one."""
+    hint = _hints(kind)[field]
+    for part in (hint, *typing.get_args(hint)):
+        for meta in getattr(part, "__metadata__", ()):
+            if "dimension" in (meta.extra or {}):
+                return str(meta.extra["dimension"])
+    return ""
+
+
 def _is_struct(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
