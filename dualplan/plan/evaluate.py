@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from dualplan.errors import InputError
 from dualplan.model.closed_form import Range, pair_traffic_decode_read, pair_traffic_prefill_read
 from dualplan.model.demand import SideMemory, TurnDemand, side_memory
+from dualplan.model.elementwise import minimum
 from dualplan.model.latency import batch_at_turn_rate, time_per_output_token
 from dualplan.model.memory import kv_share_per_gpu
 from dualplan.model.throughput import Rate
@@ -162,9 +163,9 @@ def evaluate(
             turns, share = check_rates.turns_per_s, check_rates.decode_read_share
             loads, bottleneck = _pair_loads(check_rates), _pair_bottleneck(check_rates, closed)
             basic_turns = turns if problem.mode == "basic" else solve_pairs(setup, "basic", 0.0).turns_per_s
-    check = _check_demand(setup, turns)
+    check = check_demand(setup, turns)
     found = ranges(setup, problem)
-    ttft = _ttft(setup, problem, rate.decode_share)
+    ttft = unloaded_ttft(setup, problem, rate.decode_share)
     reasons = (*missing.values(), *_reasons(setup, problem, found, check, ttft))
     return Evaluation(
         scenario=scenario,
@@ -313,20 +314,21 @@ def _tpot(setup: Setup, demand: TurnDemand, turns_per_s: float) -> float:
     return float(time_per_output_token(demand.decode_base, demand.decode_slope, max(batch, 1.0)))
 
 
-def _ttft(setup: Setup, problem: Problem, share: float) -> float:
-    """Time to first token of a turn that meets no other [s]: its read, then its prefill.
+def unloaded_ttft(setup: Setup, problem: Problem, share: Any) -> Any:
+    """Time to first token of a turn that meets no other [s], for a share of decode-side reads or an array of shares:
+    its read, then its prefill.
 
     A turn is read by the faster side, under split-read by both at once.
     """
     size, scenario = problem.amounts.read, setup.scenario
     if problem.mode == "oracle":
-        reading = 0.0
+        reading: Any = 0.0
     elif problem.mode == "split-read":
         parts = (
             read_seconds(scenario.hardware, (1 - share) * size),
             read_seconds(scenario.decode_hardware, share * size),
         )
-        reading = max(parts)
+        reading = -minimum(-parts[0], -parts[1])  # the longer of the two
     elif problem.mode in SINGLE_SIDED:
         reading = read_seconds(scenario.hardware, size)
     else:
@@ -375,7 +377,8 @@ def _pair_traffic(setup: Setup) -> tuple[float, float]:
     )
 
 
-def _check_demand(setup: Setup, turns_per_s: float) -> DemandCheck | None:
+def check_demand(setup: Setup, turns_per_s: float) -> DemandCheck | None:
+    """The demand of a scenario, in turns per second, against a rate; None where none is given."""
     demand = setup.scenario.settings.demand
     wanted = [demand.turn_rate] if demand.turn_rate is not None else []
     if demand.arrival_rate is not None:

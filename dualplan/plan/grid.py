@@ -12,14 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualplan.model.throughput_arrays import Floats, level, lowest_point
-from dualplan.plan.evaluate import misfits
+from dualplan.plan.evaluate import misfits, unloaded_ttft
 from dualplan.plan.problem import SINGLE_SIDED, Problem, Setup, build, prepare, storage_positions, uses
 from dualplan.plan.ranges import all_traffic_range
 from dualplan.spec.scenario import Scenario
 
 
 class Grid(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry a point. ``bottleneck``: names; ``decode_read_share``: NaN in modes without a choice."""
+    """One entry a point. ``bottleneck``: names; ``decode_read_share``: NaN in modes without a choice.
+
+    ``meets_slo``: whether unloaded TTFT and the TPOT of a lone sequence keep the SLO of the scenario.
+    """
 
     prefill_nodes: NDArray[np.int64]
     decode_nodes: NDArray[np.int64]
@@ -28,6 +31,7 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
     bottleneck: NDArray[np.str_]
     inside_range: NDArray[np.bool_]
     fits: NDArray[np.bool_]
+    meets_slo: NDArray[np.bool_]
 
 
 def evaluate_grid(scenario: Scenario, prefill_nodes: Any, decode_nodes: Any) -> Grid:
@@ -36,7 +40,8 @@ def evaluate_grid(scenario: Scenario, prefill_nodes: Any, decode_nodes: Any) -> 
     decode = np.asarray(decode_nodes, dtype=np.int64)
     turns, share = np.zeros(len(prefill)), np.full(len(prefill), np.nan)
     names = np.full(len(prefill), "", dtype="<U24")
-    inside, fits = np.zeros(len(prefill), dtype=bool), np.zeros(len(prefill), dtype=bool)
+    inside, fits, meets_slo = (np.zeros(len(prefill), dtype=bool) for _ in range(3))
+    limit = scenario.settings.slo.ttft
     for setup, members in _groups(scenario, prefill, decode):
         problem = build(setup, scenario.settings.mode)
         found = all_traffic_range(setup, problem)
@@ -51,6 +56,8 @@ def evaluate_grid(scenario: Scenario, prefill_nodes: Any, decode_nodes: Any) -> 
             continue
         turns[members], split, binding = _rates(problem, len(members))
         names[members] = np.array([resource.name for resource in problem.resources])[binding]
+        ttft = unloaded_ttft(setup, problem, split)
+        meets_slo[members] = (not problem.tpot_unreachable) & (True if limit is None else ttft <= limit)
         share[members] = np.nan if problem.mode in SINGLE_SIDED else split
     return Grid(
         prefill_nodes=prefill,
@@ -60,6 +67,7 @@ def evaluate_grid(scenario: Scenario, prefill_nodes: Any, decode_nodes: Any) -> 
         bottleneck=names,
         inside_range=inside,
         fits=fits,
+        meets_slo=meets_slo,
     )
 
 
