@@ -71,6 +71,33 @@ def evaluate_grid(scenario: Scenario, prefill_nodes: Any, decode_nodes: Any) -> 
     )
 
 
+class Curve(msgspec.Struct, frozen=True, kw_only=True):
+    """The steady rate over P/D, one entry a ratio. ``bottleneck``: names."""
+
+    pd_ratio: Floats
+    turns_per_s: Floats
+    bottleneck: NDArray[np.str_]
+
+
+def ratio_curve(scenario: Scenario, prefill_nodes: int, decode_nodes: int, pd_ratio: Floats) -> Curve:
+    """The steady rate of as many nodes at other P/D ratios, under the parallelism of the given split.
+
+    Nodes may be fractions here: the curve shows where bottlenecks change, ``evaluate_grid`` what whole nodes give.
+    """
+    setup = prepare(scenario, prefill_nodes, decode_nodes)
+    nodes = prefill_nodes + decode_nodes
+    split = {"prefill_nodes": nodes * pd_ratio / (1 + pd_ratio), "decode_nodes": nodes / (1 + pd_ratio)}
+    problem = build(msgspec.structs.replace(setup, **split), scenario.settings.mode)
+    missing = misfits(setup, problem)
+    if missing:
+        none = np.zeros(len(pd_ratio))
+        names = np.full(len(pd_ratio), f"{next(iter(missing))}_hbm")
+        return Curve(pd_ratio=pd_ratio, turns_per_s=none, bottleneck=names)
+    turns, _, binding = _rates(problem, len(pd_ratio))
+    names = np.array([resource.name for resource in problem.resources])[binding]
+    return Curve(pd_ratio=pd_ratio, turns_per_s=turns, bottleneck=names)
+
+
 def _groups(scenario: Scenario, prefill: NDArray[np.int64], decode: NDArray[np.int64]) -> list[tuple[Setup, Any]]:
     """Points that share a parallelism, as one setup with arrays of node counts."""
     keys: dict[tuple[Any, ...], list[int]] = {}
