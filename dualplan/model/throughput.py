@@ -71,7 +71,7 @@ def _highest(uses: Sequence[Use], share: Any) -> int | None:
         return None
     values = [use.at(share) for use in uses]
     top = max(values)
-    return next(i for i, value in enumerate(values) if value == top or float(value) >= float(top) * (1 - 1e-12))
+    return next(i for i, value in enumerate(values) if value == top or value >= top * (1 - 1e-12))
 
 
 def _inverse(uses: Sequence[Use], index: int | None, share: Any) -> Any:

@@ -135,12 +135,15 @@ def balance_factor(scenario: Scenario, mode: Mode) -> float:
     return BALANCE[scenario.settings.policy] if mode == "dual-path" else 1.0
 
 
-def build(setup: Setup, mode: Mode) -> Problem:
-    """The resources of a deployment under a mode, with what a turn takes of each."""
+def build(setup: Setup, mode: Mode, known_demand: TurnDemand | None = None) -> Problem:
+    """The resources of a deployment under a mode, with what a turn takes of each.
+
+    ``known_demand``: what a mean turn asks for, where it is not to be worked out from the workload again.
+    """
     scenario, settings = setup.scenario, setup.scenario.settings
     prefill, decode = scenario.hardware, scenario.decode_hardware
     given = given_collectives(scenario)
-    demand = turn_demand(
+    demand = known_demand or turn_demand(
         scenario,
         mode,
         setup.prefill_parallel,
