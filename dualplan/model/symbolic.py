@@ -123,5 +123,8 @@ class Known:
 
         return Known(math.floor(self.value), floor(self.formula))
 
+    def __format__(self, spec: str) -> str:
+        return format(self.value, spec)
+
     def __repr__(self) -> str:
         return f"Known({self.value!r}, {self.formula})"

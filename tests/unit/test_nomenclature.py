@@ -37,6 +37,6 @@ def test_arguments_of_the_closed_form_are_named_quantities():
 
 
 def test_units_are_known():
-    known = {dimension for dimension, _ in UNITS.values()} | {"1/s", "tokens", ""}
+    known = {dimension for dimension, _ in UNITS.values()} | {"1/s", "tokens", "FLOP", ""}
     assert {quantity.unit for quantity in QUANTITIES.values()} <= known
     assert all(quantity.meaning and quantity.source for quantity in QUANTITIES.values())
