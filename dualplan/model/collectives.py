@@ -66,6 +66,16 @@ def remote_copies(top_k: int, nodes: int) -> Fraction:
     return top_k * (1 - Fraction(1, nodes))
 
 
+def prefill_exchange_bytes(moe_layers: Any, prefill_copies: Any, width: Any) -> Any:
+    """Dispatch and combine of one prefilled token over all layers with experts [B]."""
+    return moe_layers * prefill_copies * (dispatch_bytes(width) + combine_bytes(width))
+
+
+def decode_exchange_bytes(moe_layers: Any, decode_copies: Any, width: Any) -> Any:
+    """Dispatch and combine of one decoded token over all layers with experts, by the low-latency kernels [B]."""
+    return moe_layers * decode_copies * (dispatch_bytes(width) + LOW_LATENCY_HEADER + combine_bytes(width))
+
+
 def all_reduce_bytes(hidden: Any, nodes: Any) -> Any:
     """One hierarchical all-reduce of a bf16 vector over ``nodes`` nodes: 2 (M-1)/M of it per node, M nodes [B]."""
     return 2 * (nodes - 1) * 2 * hidden
@@ -79,8 +89,7 @@ def prefill_collective_bytes_per_token(model: Model, parallel: Parallel, gpus_pe
     total = _tensor_parallel(model, parallel, gpus_per_node)
     if experts is not None and nodes > 1:
         width = Fraction(experts.latent or model.hidden_size)
-        copies = remote_nodes(experts, nodes)
-        total += model.moe_layers * copies * (dispatch_bytes(width) + combine_bytes(width))
+        total += prefill_exchange_bytes(model.moe_layers, remote_nodes(experts, nodes), width)
     return total
 
 
@@ -92,9 +101,7 @@ def decode_collective_bytes_per_token(model: Model, parallel: Parallel, gpus_per
     total = _tensor_parallel(model, parallel, gpus_per_node)
     if experts is not None and nodes > 1:
         width = Fraction(experts.latent or model.hidden_size)
-        copies = remote_copies(experts.top_k, nodes)
-        message = dispatch_bytes(width) + LOW_LATENCY_HEADER + combine_bytes(width)
-        total += model.moe_layers * copies * message
+        total += decode_exchange_bytes(model.moe_layers, remote_copies(experts.top_k, nodes), width)
     return total
 
 

@@ -119,6 +119,17 @@ def mean_turn(workload: Workload, number: Callable[[Any], Any] = float) -> MeanT
     return MeanTurn(mix=mix, hits=tuple(turn_hit_tokens(workload, turn) for turn in mix), number=number)
 
 
+def cached_bytes(kv_bytes_per_token: Any, tokens: Any, state_bytes: Any) -> Any:
+    """Cache of some tokens [B]: what grows with them, and the state of the sequence if there are any."""
+    return kv_bytes_per_token * tokens + (state_bytes if tokens else 0)
+
+
+def delivered(hit: Any, residency: Any, pool_share: Any) -> tuple[Any, Any, Any]:
+    """Of the hit bytes: those that must reach the decode GPU, and of these what storage and what a pool delivers."""
+    loaded = hit * (1 - residency)
+    return loaded, loaded * (1 - pool_share), loaded * pool_share
+
+
 def turn_bytes(
     scenario: Scenario,
     mode: Mode,
@@ -134,7 +145,7 @@ def turn_bytes(
     turns = mean_turn(scenario.workload, number)
     per_token = number(kv.kv_total_bytes_per_token(model, form))
     state = number(kv.state_bytes_per_sequence(model, form))
-    hit = turns.mean(per_token * number(tokens) + (state if tokens else 0) for tokens in turns.hits)
+    hit = turns.mean(cached_bytes(per_token, number(tokens), state) for tokens in turns.hits)
     computed = turns.mean(turns.computed)
     generated = turns.mean(number(turn.generated) for turn in turns.mix)
     prefill_collective = decode_collective = number(0)
@@ -148,16 +159,16 @@ def turn_bytes(
             )
         )
     pooled = number(settings.pool_share if mode == "dram-pool" else 0.0)
-    loaded = hit * (1 - number(settings.residency))
+    loaded, read, from_pool = delivered(hit, number(settings.residency), pooled)
     return Bytes(
         hit=hit,
-        read=loaded * (1 - pooled),
-        pooled=loaded * pooled,
+        read=read,
+        pooled=from_pool,
         loaded=loaded,
         # what does not grow with the context is made anew by prefill, and again by decode until the turn ends
-        miss=per_token * computed + (state if computed else 0),
+        miss=cached_bytes(per_token, computed, state),
         append=per_token * turns.mean(number(turn.append) for turn in turns.mix),
-        generated=per_token * generated + (state if generated else 0),
+        generated=cached_bytes(per_token, generated, state),
         prefill_collective=prefill_collective,
         decode_collective=decode_collective,
     )

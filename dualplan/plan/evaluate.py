@@ -248,7 +248,7 @@ def _loads(setup: Setup, problem: Problem, rate: Rate) -> tuple[Load, ...]:
     for resource in problem.resources:
         load = turns * (resource.prefill + share * (resource.decode - resource.prefill))
         if resource.name == "decode_hbm":
-            load = _decode_sequences(setup, problem.demand, turns, share) * problem.demand.sequence_bytes
+            load = decode_sequences(setup, problem.demand, turns, share) * problem.demand.sequence_bytes
         loads.append(
             Load(
                 name=resource.name,
@@ -298,12 +298,12 @@ def _pair_bottleneck(rates: PairRates, closed_form: float) -> Bottleneck:
     )
 
 
-def _decode_sequences(setup: Setup, demand: TurnDemand, turns_per_s: float, share: float) -> float:
+def decode_sequences(setup: Setup, demand: TurnDemand, turns_per_s: Any, share: Any) -> Any:
     """Sequences that hold decode HBM at a turn rate."""
     engines = decode_engines(setup)
     decoding = batch_at_turn_rate(demand.decode_base, demand.decode_slope, turns_per_s / engines, demand.generated)
     before = held_before(setup, demand)
-    return float(engines * decoding + turns_per_s * ((1 - share) * before[0] + share * before[1]))
+    return engines * decoding + turns_per_s * ((1 - share) * before[0] + share * before[1])
 
 
 def _tpot(setup: Setup, demand: TurnDemand, turns_per_s: float) -> float:
@@ -377,16 +377,22 @@ def _pair_traffic(setup: Setup) -> tuple[float, float]:
     )
 
 
-def check_demand(setup: Setup, turns_per_s: float) -> DemandCheck | None:
-    """The demand of a scenario, in turns per second, against a rate; None where none is given."""
-    demand = setup.scenario.settings.demand
+def demand_turns_per_s(scenario: Scenario) -> float | None:
+    """The turn rate that is asked for; of two demands the larger, None where none is given."""
+    demand = scenario.settings.demand
     wanted = [demand.turn_rate] if demand.turn_rate is not None else []
     if demand.arrival_rate is not None:
-        wanted.append(demand.arrival_rate * mean_turns(setup.scenario.workload))
-    if not wanted:
+        wanted.append(demand.arrival_rate * mean_turns(scenario.workload))
+    return max(wanted, default=None)
+
+
+def check_demand(setup: Setup, turns_per_s: float) -> DemandCheck | None:
+    """The demand of a scenario, in turns per second, against a rate; None where none is given."""
+    wanted = demand_turns_per_s(setup.scenario)
+    if wanted is None:
         return None
-    used = max(wanted) / turns_per_s if turns_per_s else float("inf")
-    return DemandCheck(turns_per_s=max(wanted), utilization=used, headroom=1 / used - 1)
+    used = wanted / turns_per_s if turns_per_s else float("inf")
+    return DemandCheck(turns_per_s=wanted, utilization=used, headroom=1 / used - 1)
 
 
 def misfits(setup: Setup, problem: Problem) -> dict[str, str]:
