@@ -11,17 +11,36 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from dualplan.errors import InputError
+from dualplan.model.demand import SideMemory
+from dualplan.model.latency import batch_at_turn_rate, time_per_output_token
 from dualplan.model.throughput_arrays import Floats, level, lowest_point
-from dualplan.plan.evaluate import misfits, unloaded_ttft
-from dualplan.plan.problem import SINGLE_SIDED, Problem, Setup, build, prepare, storage_positions, uses
-from dualplan.plan.ranges import all_traffic_range
+from dualplan.model.traffic import Path
+from dualplan.plan.evaluate import demand_turns_per_s, misfits, unloaded_ttft
+from dualplan.plan.problem import (
+    SINGLE_SIDED,
+    Problem,
+    Setup,
+    build,
+    decode_engines,
+    hosting,
+    prepare,
+    storage_positions,
+    uses,
+)
+from dualplan.plan.ranges import all_traffic_ranges
+from dualplan.plan.stack import picked
+from dualplan.spec.parallel import Parallel
 from dualplan.spec.scenario import Scenario
 
 
 class Grid(msgspec.Struct, frozen=True, kw_only=True):
     """One entry a point. ``bottleneck``: names; ``decode_read_share``: NaN in modes without a choice.
 
-    ``meets_slo``: whether unloaded TTFT and the TPOT of a lone sequence keep the SLO of the scenario.
+    ``meets_slo``: whether unloaded TTFT and the TPOT of a lone sequence keep the SLO of the scenario. ``range_lower``
+    and ``range_upper``: the P/D range with all traffic, NaN where nothing sets a bound or the range is empty, and the
+    names of what sets them. ``basic_turns_per_s``: the rate under mode basic. ``error``: why a point has no answer
+    (its node counts cannot host a given parallelism), empty where it has one.
     """
 
     prefill_nodes: NDArray[np.int64]
@@ -32,43 +51,90 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
     inside_range: NDArray[np.bool_]
     fits: NDArray[np.bool_]
     meets_slo: NDArray[np.bool_]
+    range_lower: Floats
+    range_upper: Floats
+    lower_constraint: NDArray[np.str_]
+    upper_constraint: NDArray[np.str_]
+    basic_turns_per_s: Floats
+    ttft_unloaded_s: Floats
+    tpot_s: Floats
+    error: NDArray[np.object_]
 
 
 def evaluate_grid(scenario: Scenario, prefill_nodes: Any, decode_nodes: Any) -> Grid:
-    """The steady rate of every (prefill_nodes[i], decode_nodes[i]); integer arrays of one length."""
+    """The steady answer of every (prefill_nodes[i], decode_nodes[i]); integer arrays of one length.
+
+    Hardware numbers of the scenario may be arrays of that length (see dualplan.plan.stack). Nodes that differ
+    (``variants``) are not looked at.
+    """
     prefill = np.asarray(prefill_nodes, dtype=np.int64)
     decode = np.asarray(decode_nodes, dtype=np.int64)
-    turns, share = np.zeros(len(prefill)), np.full(len(prefill), np.nan)
-    names = np.full(len(prefill), "", dtype="<U24")
-    inside, fits, meets_slo = (np.zeros(len(prefill), dtype=bool) for _ in range(3))
-    limit = scenario.settings.slo.ttft
-    for setup, members in _groups(scenario, prefill, decode):
-        problem = build(setup, scenario.settings.mode)
-        found = all_traffic_range(setup, problem)
-        ratio = prefill[members] / decode[members]
-        low = -np.inf if found.lower is None else float(found.lower)
-        high = np.inf if found.upper is None else float(found.upper)
-        inside[members] = (not found.empty_because) & (low <= ratio * (1 + 1e-15)) & (ratio * (1 - 1e-15) <= high)
-        missing = misfits(setup, problem)
-        fits[members] = not missing
-        if missing:
-            names[members] = f"{next(iter(missing))}_hbm"
-            continue
-        turns[members], split, binding = _rates(problem, len(members))
-        names[members] = np.array([resource.name for resource in problem.resources])[binding]
-        ttft = unloaded_ttft(setup, problem, split)
-        meets_slo[members] = (not problem.tpot_unreachable) & (True if limit is None else ttft <= limit)
-        share[members] = np.nan if problem.mode in SINGLE_SIDED else split
-    return Grid(
+    count = len(prefill)
+    grid = Grid(
         prefill_nodes=prefill,
         decode_nodes=decode,
-        turns_per_s=turns,
-        decode_read_share=share,
-        bottleneck=names,
-        inside_range=inside,
-        fits=fits,
-        meets_slo=meets_slo,
+        turns_per_s=np.zeros(count),
+        decode_read_share=_unknown(count),
+        bottleneck=_names(count),
+        inside_range=np.zeros(count, dtype=bool),
+        fits=np.zeros(count, dtype=bool),
+        meets_slo=np.zeros(count, dtype=bool),
+        range_lower=_unknown(count),
+        range_upper=_unknown(count),
+        lower_constraint=_names(count),
+        upper_constraint=_names(count),
+        basic_turns_per_s=np.zeros(count),
+        ttft_unloaded_s=_unknown(count),
+        tpot_s=_unknown(count),
+        error=np.full(count, "", dtype=object),
     )
+    for setup, members in _groups(scenario, prefill, decode, grid.error):
+        _fill(grid, setup, members)
+    return grid
+
+
+def _unknown(count: int) -> Floats:
+    return np.full(count, np.nan)
+
+
+def _names(count: int) -> NDArray[np.str_]:
+    return np.full(count, "", dtype="<U24")
+
+
+def _fill(grid: Grid, setup: Setup, members: NDArray[np.int64]) -> None:
+    """The answers of the points of one parallelism."""
+    slo, mode, count = setup.scenario.settings.slo, setup.scenario.settings.mode, len(members)
+    problem = build(setup, mode)
+    found = all_traffic_ranges(setup, problem, count)
+    grid.range_lower[members], grid.range_upper[members] = found.lower, found.upper
+    grid.lower_constraint[members], grid.upper_constraint[members] = found.lower_constraint, found.upper_constraint
+    grid.inside_range[members] = found.contains(grid.prefill_nodes[members] / grid.decode_nodes[members])
+    missing = misfits(setup, problem)
+    grid.fits[members] = not missing
+    turns, split = np.zeros(count), np.zeros(count)
+    if missing:
+        grid.bottleneck[members] = f"{next(iter(missing))}_hbm"
+    else:
+        turns, split, binding = _rates(problem, count)
+        grid.turns_per_s[members] = turns
+        basic = turns if mode == "basic" else _rates(build(setup, "basic"), count)[0]
+        grid.basic_turns_per_s[members] = basic
+        grid.bottleneck[members] = np.array([resource.name for resource in problem.resources])[binding]
+    grid.decode_read_share[members] = np.nan if mode in SINGLE_SIDED else split
+    ttft = unloaded_ttft(setup, problem, split)
+    grid.ttft_unloaded_s[members] = ttft
+    grid.tpot_s[members] = _tpot(setup, problem, turns)
+    grid.meets_slo[members] = (not problem.tpot_unreachable) & (True if slo.ttft is None else ttft <= slo.ttft)
+
+
+def _tpot(setup: Setup, problem: Problem, turns: Floats) -> Any:
+    """Time per output token at the rate that is asked for, or at the highest one."""
+    demand, wanted = problem.demand, demand_turns_per_s(setup.scenario)
+    if not demand.generated:
+        return time_per_output_token(demand.decode_base, demand.decode_slope, 1)
+    used = turns if wanted is None else np.minimum(wanted, turns)
+    batch = batch_at_turn_rate(demand.decode_base, demand.decode_slope, used / decode_engines(setup), demand.generated)
+    return time_per_output_token(demand.decode_base, demand.decode_slope, np.maximum(batch, 1.0))
 
 
 class Curve(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,30 +164,51 @@ def ratio_curve(scenario: Scenario, prefill_nodes: int, decode_nodes: int, pd_ra
     return Curve(pd_ratio=pd_ratio, turns_per_s=turns, bottleneck=names)
 
 
-def _groups(scenario: Scenario, prefill: NDArray[np.int64], decode: NDArray[np.int64]) -> list[tuple[Setup, Any]]:
-    """Points that share a parallelism, as one setup with arrays of node counts."""
-    keys: dict[tuple[Any, ...], list[int]] = {}
-    setups: dict[tuple[Any, ...], Setup] = {}
-    sides = {
-        "prefill": {int(n): prepare(scenario, int(n), int(decode.max(initial=1))) for n in np.unique(prefill)},
-        "decode": {int(n): prepare(scenario, int(prefill.max(initial=1)), int(n)) for n in np.unique(decode)},
-    }
-    for index, (p, d) in enumerate(zip(prefill.tolist(), decode.tolist(), strict=True)):
-        of_prefill, of_decode = sides["prefill"][p], sides["decode"][d]
-        # the number of replicas, dp, follows from the node count and changes nothing about a turn
-        degrees = of_prefill.prefill_parallel, of_decode.decode_parallel
-        key = tuple((parallel.ep, parallel.tp) for parallel in degrees)
-        keys.setdefault(key, []).append(index)
-        if key not in setups:
-            setups[key] = msgspec.structs.replace(
-                of_prefill, decode_parallel=of_decode.decode_parallel, decode_memory=of_decode.decode_memory
-            )
+def _groups(
+    scenario: Scenario, prefill: NDArray[np.int64], decode: NDArray[np.int64], error: NDArray[np.object_]
+) -> list[tuple[Setup, NDArray[np.int64]]]:
+    """Points that share a parallelism, as one setup with arrays of node counts; ``error`` is filled for the others."""
+    prefill_hosts, prefill_kinds = _hosts(scenario, "prefill", prefill, error)
+    decode_hosts, decode_kinds = _hosts(scenario, "decode", decode, error)
+    width = len(decode_hosts) + 1
+    good = np.flatnonzero(error == "")
+    codes, where = np.unique(prefill_kinds[good] * width + decode_kinds[good], return_inverse=True)
+    order, ends = np.argsort(where, kind="stable"), np.cumsum(np.bincount(where, minlength=len(codes)))
     groups = []
-    for key, members in keys.items():
-        chosen = np.array(members)
-        nodes = {"prefill_nodes": prefill[chosen].astype(float), "decode_nodes": decode[chosen].astype(float)}
-        groups.append((msgspec.structs.replace(setups[key], **nodes), chosen))
+    for code, members in zip(codes.tolist(), np.split(good[order], ends[:-1]), strict=True):
+        of_prefill, of_decode = prefill_hosts[code // width], decode_hosts[code % width]
+        setup = Setup(
+            scenario=picked(scenario, members),
+            prefill_nodes=prefill[members].astype(float),
+            decode_nodes=decode[members].astype(float),
+            prefill_parallel=of_prefill[0],
+            decode_parallel=of_decode[0],
+            prefill_memory=of_prefill[1],
+            decode_memory=of_decode[1],
+        )
+        groups.append((setup, members))
     return groups
+
+
+def _hosts(
+    scenario: Scenario, side: Path, nodes: NDArray[np.int64], error: NDArray[np.object_]
+) -> tuple[list[tuple[Parallel, SideMemory]], NDArray[np.int64]]:
+    """The kinds of parallelism of a side, and which kind each point has."""
+    counts, where = np.unique(nodes, return_inverse=True)
+    found: list[tuple[Parallel, SideMemory]] = []
+    known: dict[tuple[int, int], int] = {}
+    kinds = np.zeros(len(counts), dtype=np.int64)
+    for index, count in enumerate(counts.tolist()):
+        try:
+            host = hosting(scenario, side, count)
+        except InputError as fault:
+            error[(where == index) & (error == "")] = str(fault)
+            continue
+        # the number of replicas, dp, follows from the node count and changes nothing about a turn
+        kinds[index] = known.setdefault((host[0].ep, host[0].tp), len(found))
+        if kinds[index] == len(found):
+            found.append(host)
+    return found, kinds[where]
 
 
 def _rates(problem: Problem, count: int) -> tuple[Floats, Floats, NDArray[np.int64]]:

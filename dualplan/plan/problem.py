@@ -75,26 +75,28 @@ def prepare(scenario: Scenario, prefill_nodes: int | None = None, decode_nodes: 
             "",
             problems=[f"{side}_nodes: missing (give {flags}, or --nodes N for the best split)" for side in missing[:1]],
         )
-    sides: dict[str, tuple[Parallel, SideMemory]] = {}
-    for side, hardware, given in (
-        ("prefill", scenario.hardware, scenario.prefill_parallel),
-        ("decode", scenario.decode_hardware, scenario.decode_parallel),
-    ):
-        gpus = counts[side] * hardware.gpu.count  # type: ignore[operator]
-        if given is None:
-            parallel = default_parallel(scenario.model, gpus, hardware.gpu.count, usable_hbm(hardware), side)
-        else:
-            parallel = hosted(given, scenario.model, gpus, hardware.gpu.count, where=f"{side}.parallel")
-        sides[side] = (parallel, side_memory(scenario.model, parallel, hardware))
+    of_prefill, of_decode = hosting(scenario, "prefill", prefill_nodes), hosting(scenario, "decode", decode_nodes)
     return Setup(
         scenario=scenario,
         prefill_nodes=prefill_nodes,
         decode_nodes=decode_nodes,
-        prefill_parallel=sides["prefill"][0],
-        decode_parallel=sides["decode"][0],
-        prefill_memory=sides["prefill"][1],
-        decode_memory=sides["decode"][1],
+        prefill_parallel=of_prefill[0],
+        decode_parallel=of_decode[0],
+        prefill_memory=of_prefill[1],
+        decode_memory=of_decode[1],
     )
+
+
+def hosting(scenario: Scenario, side: Path, nodes: int) -> tuple[Parallel, SideMemory]:
+    """The parallelism of a side of so many nodes, and its memory. Raises InputError where a given one has no room."""
+    hardware = scenario.hardware if side == "prefill" else scenario.decode_hardware
+    given = scenario.prefill_parallel if side == "prefill" else scenario.decode_parallel
+    gpus = nodes * hardware.gpu.count
+    if given is None:
+        parallel = default_parallel(scenario.model, gpus, hardware.gpu.count, usable_hbm(hardware), side)
+    else:
+        parallel = hosted(given, scenario.model, gpus, hardware.gpu.count, where=f"{side}.parallel")
+    return parallel, side_memory(scenario.model, parallel, hardware)
 
 
 def given_collectives(scenario: Scenario) -> CollectiveLoad | None:

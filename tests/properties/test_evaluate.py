@@ -4,13 +4,16 @@ from fractions import Fraction
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from dualplan.plan.evaluate import evaluate
+from dualplan.plan.grid import evaluate_grid
 from dualplan.plan.problem import build, prepare
 from dualplan.plan.ranges import ranges
+from dualplan.plan.stack import stacked
 from dualplan.spec.scenario import read_scenario, resolve, set_flags
 
 PAPER = Path(__file__).resolve().parents[2] / "examples" / "dualpath-paper.yaml"
@@ -187,19 +190,76 @@ def test_a_turn_that_generates_nothing():
     assert not any(load.name in ("decode_hbm", "decode_compute") for load in answer.loads)
 
 
+def agree(grid, index, single):
+    """One point of a grid against the answer for that point alone."""
+    full = single.ranges.all_traffic
+    assert grid.turns_per_s[index] == pytest.approx(single.turns_per_s, rel=1e-9)
+    assert grid.bottleneck[index] == single.bottleneck.resource
+    assert grid.inside_range[index] == full.contains(Fraction(single.prefill_nodes, single.decode_nodes))
+    for end, constraint in (("lower", full.lower_constraints), ("upper", full.upper_constraints)):
+        expected = getattr(full, end)
+        if expected is None:
+            assert np.isnan(getattr(grid, f"range_{end}")[index])
+        else:
+            assert getattr(grid, f"range_{end}")[index] == pytest.approx(float(expected), rel=1e-9)
+        assert getattr(grid, f"{end}_constraint")[index] == (constraint[0] if constraint else "")
+    assert grid.ttft_unloaded_s[index] == pytest.approx(single.ttft_unloaded_s, rel=1e-9)
+    assert grid.tpot_s[index] == pytest.approx(single.tpot_s, rel=1e-6)
+    if single.turns_per_s:
+        speedup = grid.turns_per_s[index] / grid.basic_turns_per_s[index]
+        assert speedup == pytest.approx(single.speedup_over_basic, rel=1e-9)
+        assert grid.fits[index]
+        if single.decode_read_share is not None:
+            assert grid.decode_read_share[index] == pytest.approx(single.decode_read_share)
+    demand_met = single.demand_check is None or single.demand_check.utilization <= 1
+    assert single.feasible == bool(
+        grid.fits[index] and grid.inside_range[index] and grid.meets_slo[index] and demand_met
+    )
+
+
 def test_grid_agrees_with_single_points():
-    import numpy as np
-
-    from dualplan.plan.grid import evaluate_grid
-
     for mode in ("basic", "dual-path"):
         found = scenario(mode=mode)
         prefill, decode = (axis.ravel() for axis in np.meshgrid([1, 2, 3, 5, 8], [1, 2, 4, 7, 19]))
         grid = evaluate_grid(found, prefill, decode)
         for index, (p, d) in enumerate(zip(prefill.tolist(), decode.tolist(), strict=True)):
-            single = evaluate(found, p, d)
-            assert grid.turns_per_s[index] == pytest.approx(single.turns_per_s, rel=1e-9)
-            assert grid.bottleneck[index] == single.bottleneck.resource
-            assert grid.inside_range[index] == single.ranges.all_traffic.contains(Fraction(p, d))
-            if single.decode_read_share is not None and single.turns_per_s:
-                assert grid.decode_read_share[index] == pytest.approx(single.decode_read_share)
+            agree(grid, index, evaluate(found, p, d))
+
+
+@settings(max_examples=40)
+@given(scenarios(), st.integers(1, 40), st.integers(1, 40), st.sampled_from([None, 0.5, 4.0]))
+def test_grid_agrees_on_random_machines(found, prefill, decode, ttft):
+    slo = msgspec.structs.replace(found.settings.slo, ttft=ttft, tpot=None if ttft else 0.05)
+    demand = msgspec.structs.replace(found.settings.demand, turn_rate=ttft and 3.0)
+    found = msgspec.structs.replace(found, settings=msgspec.structs.replace(found.settings, slo=slo, demand=demand))
+    agree(evaluate_grid(found, [prefill], [decode]), 0, evaluate(found, prefill, decode))
+
+
+@settings(max_examples=20)
+@given(scenarios(), st.data())
+def test_stacked_hardware_is_each_hardware(found, data):
+    machines = [found]
+    for _ in range(3):
+        hardware = machines[0].hardware
+        snic = msgspec.structs.replace(
+            hardware.snic,
+            count=data.draw(st.integers(1, 4)),
+            rate=data.draw(st.sampled_from([5e9, 25e9, 50e9])),
+            efficiency=data.draw(st.sampled_from([0.5, 0.8, 1.0])),
+        )
+        bandwidth = hardware.dram.bandwidth and data.draw(st.sampled_from([50e9, 400e9]))
+        dram = msgspec.structs.replace(hardware.dram, bandwidth=bandwidth)
+        faster = msgspec.structs.replace(hardware, snic=snic, dram=dram)
+        machines.append(msgspec.structs.replace(found, hardware=faster))
+    which = np.array([0, 1, 2, 3, 3, 2])
+    prefill, decode = np.array([1, 2, 2, 1, 9, 3]), np.array([3, 1, 2, 1, 8, 30])
+    grid = evaluate_grid(stacked(machines, which), prefill, decode)
+    for index, machine in enumerate(which):
+        agree(grid, index, evaluate(machines[machine], int(prefill[index]), int(decode[index])))
+
+
+def test_a_parallelism_without_room_is_said_of_its_points_only():
+    found = scenario("prefill.parallel=ep=16,tp=1,dp=16")
+    grid = evaluate_grid(found, [1, 2], [4, 4])
+    assert "prefill.parallel" in grid.error[0] and grid.error[1] == ""
+    assert grid.turns_per_s[1] == pytest.approx(evaluate(found, 2, 4).turns_per_s)
