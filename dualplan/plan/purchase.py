@@ -1,0 +1,525 @@
+"""The cheapest deployments that carry a demand, over kinds of nodes and their numbers.
+
+The search over node counts is exhaustive: the points of a kind are taken in the order of their cost and evaluated as
+arrays (dualplan.plan.grid) until one is good, so no other of that kind is cheaper. A fleet of several deployments is
+another question, an integer programme: dualplan.plan.fleet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from dualplan.errors import InputError
+from dualplan.plan.cost import Prices, node_price
+from dualplan.plan.evaluate import Evaluation, evaluate, misfits
+from dualplan.plan.grid import Grid, evaluate_grid
+from dualplan.plan.problem import build, prepare
+from dualplan.plan.resources import TITLES
+from dualplan.plan.upgrades import with_snics
+from dualplan.spec.hardware import Hardware
+from dualplan.spec.scenario import Scenario
+from dualplan.spec.workload import mean_of, mean_turns
+from dualplan.units import significant
+
+FIRST_POINTS = 2048
+"""Points of a kind that are evaluated first; four times as many follow while none is good."""
+
+MOST_NODES = 4096
+"""Nodes of a deployment up to which the search goes."""
+
+Floats = NDArray[np.float64]
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked of a deployment.
+
+    ``headroom``: share of the demand that must be left over. ``spare``: nodes of either side that may be down while
+    the demand is still met. ``available``: nodes that can be had, by profile name.
+    """
+
+    turns_per_s: float
+    max_nodes: int = 256
+    headroom: float = 0.0
+    spare: int = 0
+    allow_outside_range: bool = False
+    prices: Prices = Prices()
+    available: dict[str, int] = {}
+
+
+class Kind(msgspec.Struct, frozen=True, kw_only=True):
+    """A kind of deployment: a scenario with its hardware, and storage NICs of each side beyond its profile's."""
+
+    scenario: Scenario
+    extra_snics: tuple[int, int] = (0, 0)
+
+    @property
+    def name(self) -> str:
+        """Profiles and storage NICs, in words."""
+        names = [
+            f"{hardware.name} ({hardware.snic.count} storage {'NIC' if hardware.snic.count == 1 else 'NICs'})"
+            if extra
+            else hardware.name
+            for (_, hardware), extra in zip(self.scenario.sides, self.extra_snics, strict=True)
+        ]
+        return names[0] if names[0] == names[1] else f"{names[0]} + {names[1]}"
+
+
+class Storage(msgspec.Struct, frozen=True, kw_only=True):
+    """What the store must hold and deliver at the demand.
+
+    ``capacity_bytes``: the working set, KV of the agents that are under way (Little's law: agents/s times the time of
+    an agent times the mean KV of one). ``agent_time_s`` has unloaded times to first token, so both are lower bounds.
+    """
+
+    capacity_bytes: float
+    agent_time_s: float
+    agents: float
+    read_bytes_per_s: float
+    write_bytes_per_s: float
+    nics: int
+
+
+class Spare(msgspec.Struct, frozen=True, kw_only=True):
+    """The rate with ``nodes`` nodes of a side down [turns/s]; 0 where the rest cannot serve."""
+
+    nodes: int
+    prefill_down_turns_per_s: float
+    decode_down_turns_per_s: float
+    meets_demand: bool
+
+
+class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
+    """What the simulation says of a deployment at the demand: means [s]."""
+
+    slo_met: bool
+    ttft_s: float | None
+    tpot_s: float | None
+    turns_per_s: float
+    steady: bool | None
+    reason: str
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """A deployment that does what is asked. ``cost``: USD an hour, None without a price."""
+
+    kind: Kind
+    answer: Evaluation
+    prefill_nodes: int
+    decode_nodes: int
+    cost: float | None
+    gpus: int
+    power: float | None
+    headroom: float
+    inside_range: bool
+    storage: Storage
+    spare: Spare
+    confirmed: Confirmed | None = None
+    lost_because: str = ""
+
+    @property
+    def nodes(self) -> int:
+        """Nodes of both sides."""
+        return self.prefill_nodes + self.decode_nodes
+
+    @property
+    def label(self) -> str:
+        """Such as ``2P3D dgx-h200``."""
+        return f"{self.prefill_nodes}P{self.decode_nodes}D {self.kind.name}"
+
+
+class Miss(msgspec.Struct, frozen=True, kw_only=True):
+    """The point of a kind that comes closest, and what stops it: ``stage`` is spare, range, rate, slo, memory or
+    parallel. ``share``: its rate over what is asked.
+    """
+
+    kind: Kind
+    stage: str
+    share: float
+    prefill_nodes: int | None
+    decode_nodes: int | None
+    reasons: tuple[str, ...]
+
+
+STAGES = ("spare", "range", "rate", "slo", "memory", "parallel")
+"""What may stop a kind, nearest to an answer first."""
+
+
+class Purchase(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer: plans, best first; a miss for each kind without a plan, nearest first. ``points``: deployments that
+    were evaluated. ``rejected``: plans that the simulation did not confirm.
+    """
+
+    wanted: Wanted
+    plans: tuple[Plan, ...]
+    misses: tuple[Miss, ...]
+    points: int
+    rejected: tuple[Plan, ...] = ()
+
+
+def kinds(scenarios: Sequence[Scenario], *, mixed: bool = False, snic_counts: Iterable[int] = ()) -> tuple[Kind, ...]:
+    """Kinds to search: each scenario, with ``mixed`` also the prefill side of each with the decode side of each other
+    one, all of them with each number of storage NICs. Numbers that a profile's PCIe uplinks rule out are left out.
+    """
+    pairs = list(scenarios)
+    if mixed:
+        pairs += [
+            msgspec.structs.replace(first, decode_hardware=second.decode_hardware)
+            for first in scenarios
+            for second in scenarios
+            if first is not second
+        ]
+    counts = tuple(dict.fromkeys(snic_counts))
+    if not counts:
+        return tuple(Kind(scenario=scenario) for scenario in pairs)
+    found = []
+    for scenario in pairs:
+        for count in counts:
+            try:
+                prefill, decode = (with_snics(hardware, count) for _, hardware in scenario.sides)
+            except InputError:
+                continue
+            extra = (count - scenario.hardware.snic.count, count - scenario.decode_hardware.snic.count)
+            changed = msgspec.structs.replace(scenario, hardware=prefill, decode_hardware=decode)
+            found.append(Kind(scenario=changed, extra_snics=extra))
+    return tuple(found)
+
+
+def find_plans(found: Sequence[Kind], wanted: Wanted, *, splits: int = 1) -> Purchase:
+    """The cheapest deployments of each kind, at most ``splits`` of each, ranked by cost, those without a price by GPU
+    count behind them. Raises InputError for a demand or a number of nodes that cannot be searched.
+    """
+    if not wanted.turns_per_s > 0:
+        raise InputError("demand", f"{wanted.turns_per_s:g} turns/s is no demand")
+    if not 2 <= wanted.max_nodes <= MOST_NODES:
+        raise InputError("--max-nodes", f"{wanted.max_nodes} is not a number of nodes of 2 to {MOST_NODES:,}")
+    plans: list[Plan] = []
+    misses: list[Miss] = []
+    points = 0
+    for kind in found:
+        search = _Search(kind, wanted)
+        chosen = search.cheapest(splits)
+        points += search.evaluated
+        plans += [plan_of(kind, wanted, p, d) for p, d in chosen]
+        if not chosen:
+            misses.append(search.miss())
+    ranked = sorted(plans, key=rank)
+    return Purchase(
+        wanted=wanted,
+        plans=tuple(with_reasons(ranked)),
+        misses=tuple(sorted(misses, key=lambda miss: (STAGES.index(miss.stage), -miss.share))),
+        points=points,
+    )
+
+
+def rank(plan: Plan) -> tuple[Any, ...]:
+    """Order of plans: priced ones by cost, others by GPU count; of equals fewer nodes, then more head-room."""
+    return (plan.cost is None, round(plan.cost or 0.0, 9), plan.gpus, plan.nodes, -plan.headroom, plan.kind.name)
+
+
+class _Search:
+    """The points of one kind in the order of their cost, evaluated as far as needed."""
+
+    def __init__(self, kind: Kind, wanted: Wanted) -> None:
+        self.kind, self.wanted = kind, wanted
+        self.needed = wanted.turns_per_s * (1 + wanted.headroom)
+        self.grids: list[Grid] = []
+        self.lacks_spare: list[NDArray[np.bool_]] = []
+        self.prefill, self.decode = points_of(kind, wanted)
+        weights = node_costs(kind, wanted.prices)
+        cost = self.prefill * weights[0] + self.decode * weights[1]
+        order = np.lexsort((self.prefill, self.prefill + self.decode, cost))
+        self.prefill, self.decode, self.cost = self.prefill[order], self.decode[order], cost[order]
+
+    @property
+    def evaluated(self) -> int:
+        return sum(len(grid.turns_per_s) for grid in self.grids)
+
+    def cheapest(self, splits: int) -> list[tuple[int, int]]:
+        """The cheapest good points; of equal cost those with more head-room."""
+        start, size = 0, FIRST_POINTS
+        while start < len(self.cost):
+            end = min(start + size, len(self.cost))
+            # points of equal cost stay together, so that the one with most head-room is found
+            end = int(np.searchsorted(self.cost, self.cost[end - 1], side="right"))
+            grid = evaluate_grid(self.kind.scenario, self.prefill[start:end], self.decode[start:end])
+            good = self._good(grid)
+            if good.any():
+                chosen = np.flatnonzero(good)
+                order = np.lexsort((-grid.turns_per_s[chosen], self.cost[start:end][chosen]))
+                return [
+                    (int(grid.prefill_nodes[i]), int(grid.decode_nodes[i])) for i in chosen[order[:splits]].tolist()
+                ]
+            start, size = end, 4 * size
+        return []
+
+    def _good(self, grid: Grid) -> NDArray[np.bool_]:
+        good = grid.fits & grid.meets_slo & (grid.turns_per_s >= self.needed)
+        if not self.wanted.allow_outside_range:
+            good &= grid.inside_range
+        lacks = np.zeros(len(good), dtype=bool)
+        if self.wanted.spare and good.any():
+            lacks[good] = ~survives(self.kind.scenario, grid, good, self.wanted)
+        self.grids.append(grid)
+        self.lacks_spare.append(lacks)
+        return good & ~lacks
+
+    def miss(self) -> Miss:
+        """The point that comes closest: as far along the stages as any, then of the highest rate, then the cheapest."""
+        if not self.grids:
+            sides = {hardware.name for _, hardware in self.kind.scenario.sides}
+            limits = [f"{n} {name}" for name, n in self.wanted.available.items() if name in sides]
+            text = f"No deployment is left to try: {', '.join(limits) or 'no node'} can be had."
+            fault = _hosting_fault(self.kind.scenario)
+            stage, text = ("parallel", fault) if fault else ("rate", text)
+            return Miss(kind=self.kind, stage=stage, share=0.0, prefill_nodes=None, decode_nodes=None, reasons=(text,))
+        turns = np.concatenate([grid.turns_per_s for grid in self.grids])
+        prefill = np.concatenate([grid.prefill_nodes for grid in self.grids])
+        decode = np.concatenate([grid.decode_nodes for grid in self.grids])
+        carried = turns >= self.needed
+        fits, slo, inside = (
+            np.concatenate([getattr(grid, name) for grid in self.grids])
+            for name in ("fits", "meets_slo", "inside_range")
+        )
+        lacks = np.concatenate(self.lacks_spare)
+        stages = (
+            ("spare", lacks),
+            ("range", fits & slo & carried & ~inside),
+            ("rate", fits & slo & (inside | self.wanted.allow_outside_range)),
+            ("rate", fits & slo),
+            ("slo", fits),
+            ("memory", ~fits),
+        )
+        stage, members = next((name, points) for name, points in stages if points.any())
+        chosen = np.flatnonzero(members)
+        # of those that carry the demand the cheapest one comes first; else the one with the highest rate
+        best = chosen[0] if stage in ("spare", "range", "memory") else chosen[np.argmax(turns[chosen])]
+        if stage == "memory":
+            best = chosen[np.argmax((prefill + decode)[chosen] - abs(prefill - decode)[chosen])]
+        p, d = int(prefill[best]), int(decode[best])
+        return Miss(
+            kind=self.kind,
+            stage=stage,
+            share=float(turns[best] / self.needed),
+            prefill_nodes=p,
+            decode_nodes=d,
+            reasons=self._reasons(stage, p, d, float(turns[best])),
+        )
+
+    def _reasons(self, stage: str, p: int, d: int, turns: float) -> tuple[str, ...]:
+        scenario, wanted = self.kind.scenario, self.wanted
+        name = f"{p}P{d}D"
+        if stage == "spare":
+            down = "one node" if wanted.spare == 1 else f"{wanted.spare} nodes"
+            return (f"{name} carries the demand, but not with {down} of a side down, up to {wanted.max_nodes} nodes.",)
+        if stage == "rate":
+            share = turns / self.needed
+            bound = TITLES.get(self._bottleneck(p, d), "")
+            text = f"The most is {significant(turns)} turns/s ({name}, {100 * share:.3g} % of what is asked"
+            text += f", bound by {bound})" if bound else ")"
+            limit = min((wanted.available.get(h.name, wanted.max_nodes) for _, h in scenario.sides), default=0)
+            where = f"up to {wanted.max_nodes} nodes" if limit >= wanted.max_nodes else "with the nodes that can be had"
+            return (f"{text} {where}.",)
+        if stage == "memory":
+            setup = prepare(scenario, p, d)
+            return tuple(misfits(setup, build(setup, scenario.settings.mode)).values())
+        reasons = evaluate(without_demand(scenario), p, d).reasons
+        if stage == "range":
+            return (f"{name} carries the demand. " + " ".join(reasons),)
+        return tuple(reason for reason in reasons if reason.startswith(("TTFT", "TPOT")))
+
+    def _bottleneck(self, p: int, d: int) -> str:
+        for grid in self.grids:
+            at = np.flatnonzero((grid.prefill_nodes == p) & (grid.decode_nodes == d))
+            if len(at):
+                return str(grid.bottleneck[at[0]])
+        return ""
+
+
+def points_of(kind: Kind, wanted: Wanted) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Node counts of both sides that may be tried: as many as are allowed and can be had, and can run a parallelism
+    that is given.
+    """
+    scenario, most = kind.scenario, wanted.max_nodes - 1
+    sides = [hardware for _, hardware in scenario.sides]
+    limits = [min(most, wanted.available.get(hardware.name, most)) for hardware in sides]
+    hosted = [_hosted(scenario, side, limit) for side, limit in zip(("prefill", "decode"), limits, strict=True)]
+    prefill, decode = (grid.ravel() for grid in np.meshgrid(*hosted, indexing="ij"))
+    most_together = wanted.max_nodes
+    if sides[0].name == sides[1].name:
+        most_together = min(most_together, wanted.available.get(sides[0].name, most_together))
+    kept = prefill + decode <= most_together
+    return prefill[kept], decode[kept]
+
+
+def _hosted(scenario: Scenario, side: str, limit: int) -> NDArray[np.int64]:
+    """Node counts of a side, up to a limit, on which its parallelism can run."""
+    counts = range(1, limit + 1)
+    if getattr(scenario, f"{side}_parallel") is None:
+        return np.array(counts, dtype=np.int64)
+    return np.array([n for n in counts if not _fault(scenario, side, n)], dtype=np.int64)
+
+
+def _fault(scenario: Scenario, side: str, nodes: int) -> str:
+    """Why a side of so many nodes cannot run the parallelism given for it; empty where it can."""
+    other = "decode_parallel" if side == "prefill" else "prefill_parallel"
+    try:
+        prepare(msgspec.structs.replace(scenario, **{other: None}), nodes, nodes)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def _hosting_fault(scenario: Scenario) -> str:
+    """Why one node of a side with a given parallelism cannot run it, if so."""
+    sides = [side for side in ("prefill", "decode") if getattr(scenario, f"{side}_parallel") is not None]
+    return next((fault for side in sides if (fault := _fault(scenario, side, 1))), "")
+
+
+def without_demand(scenario: Scenario) -> Scenario:
+    """The scenario with no demand of its own, since the question has one."""
+    from dualplan.spec.scenario import Demand
+
+    return msgspec.structs.replace(scenario, settings=msgspec.structs.replace(scenario.settings, demand=Demand()))
+
+
+def node_costs(kind: Kind, prices: Prices) -> tuple[float, float]:
+    """What the search minimises for a prefill and a decode node: USD an hour, or GPUs where a price is missing."""
+    sides = [hardware for _, hardware in kind.scenario.sides]
+    costs = [node_price(hardware, prices, extra) for hardware, extra in zip(sides, kind.extra_snics, strict=True)]
+    if costs[0] is None or costs[1] is None:
+        return float(sides[0].gpu.count), float(sides[1].gpu.count)
+    return costs[0], costs[1]
+
+
+def priced(kind: Kind, prices: Prices) -> bool:
+    """Whether both kinds of nodes have an hourly price."""
+    return all(node_price(hardware, prices) is not None for _, hardware in kind.scenario.sides)
+
+
+def down_rates(scenario: Scenario, prefill: Any, decode: Any, spare: int) -> tuple[Floats, Floats]:
+    """Rates with ``spare`` nodes of the prefill or of the decode side down [turns/s], 0 where none of a side is left,
+    or the rest does not hold the weights or keep the SLO.
+    """
+    rates = []
+    for p, d in ((prefill - spare, decode), (prefill, decode - spare)):
+        rate = np.zeros(len(p))
+        left = (p > 0) & (d > 0)
+        if left.any():
+            try:
+                grid = evaluate_grid(scenario, p[left], d[left])
+            except InputError:  # a given parallelism that the rest cannot host
+                rates.append(rate)
+                continue
+            rate[left] = np.where(grid.fits & grid.meets_slo, grid.turns_per_s, 0.0)
+        rates.append(rate)
+    return rates[0], rates[1]
+
+
+def survives(scenario: Scenario, grid: Grid, members: NDArray[np.bool_], wanted: Wanted) -> NDArray[np.bool_]:
+    """Which of some points meet the demand with ``wanted.spare`` nodes of either side down."""
+    first, second = down_rates(scenario, grid.prefill_nodes[members], grid.decode_nodes[members], wanted.spare)
+    kept: NDArray[np.bool_] = np.minimum(first, second) >= wanted.turns_per_s
+    return kept
+
+
+def plan_of(kind: Kind, wanted: Wanted, prefill_nodes: int, decode_nodes: int) -> Plan:
+    """A deployment with all figures at the demand."""
+    settings = kind.scenario.settings
+    demand = msgspec.structs.replace(settings.demand, arrival_rate=None, turn_rate=wanted.turns_per_s)
+    changed = msgspec.structs.replace(settings, demand=demand, prefill_nodes=prefill_nodes, decode_nodes=decode_nodes)
+    scenario = msgspec.structs.replace(kind.scenario, settings=changed)
+    answer = evaluate(scenario)
+    sides = [(hardware, n) for (_, hardware), n in zip(scenario.sides, (prefill_nodes, decode_nodes), strict=True)]
+    powers = [hardware.cost.power for hardware, _ in sides]
+    costs = node_costs(kind, wanted.prices)
+    spare = max(wanted.spare, 1)
+    down = down_rates(kind.scenario, np.array([prefill_nodes]), np.array([decode_nodes]), spare)
+    return Plan(
+        kind=msgspec.structs.replace(kind, scenario=scenario),
+        answer=answer,
+        prefill_nodes=prefill_nodes,
+        decode_nodes=decode_nodes,
+        cost=prefill_nodes * costs[0] + decode_nodes * costs[1] if priced(kind, wanted.prices) else None,
+        gpus=sum(n * hardware.gpu.count for hardware, n in sides),
+        power=None if None in powers else sum(n * (hardware.cost.power or 0.0) for hardware, n in sides),
+        headroom=answer.turns_per_s / wanted.turns_per_s - 1,
+        inside_range=answer.ranges.all_traffic.contains(prefill_nodes / decode_nodes),
+        storage=storage_needs(answer, wanted.turns_per_s, sides),
+        spare=Spare(
+            nodes=spare,
+            prefill_down_turns_per_s=float(down[0][0]),
+            decode_down_turns_per_s=float(down[1][0]),
+            meets_demand=bool(min(down[0][0], down[1][0]) >= wanted.turns_per_s),
+        ),
+    )
+
+
+def storage_needs(answer: Evaluation, turns_per_s: float, sides: Sequence[tuple[Hardware, int]]) -> Storage:
+    """What the store must hold and deliver at a turn rate."""
+    workload, demand = answer.scenario.workload, answer.demand
+    turns = mean_turns(workload)
+    turn_time = answer.ttft_unloaded_s + demand.generated * answer.tpot_s
+    # there is no think time after the last turn
+    agent_time = turns * turn_time + (turns - 1) * mean_of(workload.think_time)
+    agents = turns_per_s / turns * agent_time
+    # a mean turn starts with the context that it has, so this is the mean over the life of an agent
+    held = demand.sequence_bytes
+    stored = 0.0 if answer.scenario.settings.mode == "oracle" else 1.0
+    amounts = demand.amounts
+    return Storage(
+        capacity_bytes=agents * held * stored,
+        agent_time_s=agent_time,
+        agents=agents,
+        read_bytes_per_s=turns_per_s * amounts.read * stored,
+        write_bytes_per_s=turns_per_s * (amounts.miss + amounts.generated) * stored,
+        nics=sum(hardware.snic.count * n for hardware, n in sides),
+    )
+
+
+def with_reasons(plans: Sequence[Plan]) -> list[Plan]:
+    """Plans with a sentence on why each but the first lost."""
+    return [
+        plan if i == 0 else msgspec.structs.replace(plan, lost_because=lost_because(plan, plans[0]))
+        for i, plan in enumerate(plans)
+    ]
+
+
+def lost_because(plan: Plan, best: Plan) -> str:
+    """Why a plan is behind the best one, a sentence with the figures that decide."""
+    if best.cost is not None and plan.cost is None:
+        return f"has no price to compare; {plan.gpus} GPUs against {best.gpus}"
+    figure, best_figure, unit = float(plan.gpus), float(best.gpus), "GPUs"
+    if plan.cost is not None and best.cost is not None:
+        figure, best_figure, unit = plan.cost, best.cost, "USD/h"
+    if figure > best_figure * (1 + 1e-9):
+        more = f"{significant(figure)} against {significant(best_figure)} {unit}"
+        ratio = figure / best_figure
+        costs = f"{significant(ratio, 2)} times as much" if ratio >= 2 else f"{_per_cent(ratio - 1)} more"
+        text = f"costs {costs} ({more})" if unit == "USD/h" else f"takes {more}"
+        return f"{text}: {_why(plan, best)}"
+    if plan.nodes > best.nodes:
+        return f"costs the same with more nodes, {plan.nodes} against {best.nodes}"
+    if plan.headroom < best.headroom - 1e-9:
+        return f"costs the same with less head-room, {_per_cent(plan.headroom)} against {_per_cent(best.headroom)}"
+    return "is as good; the names decide the order"
+
+
+def _why(plan: Plan, best: Plan) -> str:
+    """Where a higher cost comes from: more nodes, because each carries less, or dearer ones."""
+    rates = [one.answer.turns_per_s / one.nodes for one in (plan, best)]
+    bound = TITLES.get(plan.answer.bottleneck.resource or "", "nothing that is modelled")
+    if plan.nodes <= best.nodes:
+        return f"dearer nodes, {plan.nodes} against {best.nodes}; {significant(rates[0])} turns/s a node, by {bound}"
+    if rates[0] >= rates[1]:
+        return f"{plan.nodes} nodes against {best.nodes}, for {_per_cent(plan.headroom)} of head-room"
+    each = f"{significant(rates[0])} turns/s a node against {significant(rates[1])}, bound by {bound}"
+    return f"{plan.nodes} nodes against {best.nodes}; {each}"
+
+
+def _per_cent(share: float) -> str:
+    return f"{significant(100 * share, 2)} %"
