@@ -326,6 +326,11 @@ def _hints(kind: type) -> dict[str, Any]:
     return typing.get_type_hints(kind, include_extras=True)
 
 
+def hint_of(kind: type, field: str) -> Any:
+    """The annotated type of a record's field, for ``decode``."""
+    return _hints(kind)[field]
+
+
 def dimension_of(kind: type, field: str) -> str:
     """The dimension in the annotation of a record's field, such as that of ``Bandwidth | None``; empty without one."""
     hint = _hints(kind)[field]

@@ -270,11 +270,8 @@ def resolve(
         if "workload" in known
         else None
     )
-    parallels = (
-        collect(lambda: tuple(_parallel(side, items, settings) for side in ("prefill", "decode")))
-        if settings
-        else (None, None)
-    )
+    places: dict[str, str] = {side: items[side].place for side in ("prefill", "decode") if side in items}
+    given = (collect(lambda: parallels(settings, places)) if settings else None) or (None, None)
     if problems or not (settings and prefill_hardware and decode_side and model and workload):
         raise InputError("", problems=problems)
     origins = {path: leaf.place for path, leaf in leaves(Node({**items, **known}, tree.place))}
@@ -285,8 +282,8 @@ def resolve(
         decode_hardware=decode_side,
         model=model,
         workload=workload,
-        prefill_parallel=parallels[0],
-        decode_parallel=parallels[1],
+        prefill_parallel=given[0],
+        decode_parallel=given[1],
         variants=variants,
         origins=origins,
     )
@@ -348,7 +345,7 @@ def _read_workload(
             if rest:
                 raise InputError(rest[0][1].place, "only " + ", ".join(PLAIN_MEANS) + " of a trace can be set")
             workload = read_trace(path)
-            return with_plain_means(workload, **_plain(plain)) if plain else workload
+            return with_plain_means(workload, **plain_means(plain)) if plain else workload
         shipped = "/" not in node.value and not node.value.endswith((".yaml", ".yml"))
         tree = parse_yaml(read_text(path), path.name if shipped else str(path))
     else:
@@ -360,7 +357,7 @@ def _read_workload(
     for key_path, value in rest:
         tree = with_value(tree, key_path, value)
     workload = decode(tree, Workload, "workload" if tree is node else "")
-    return with_plain_means(workload, **_plain(plain)) if plain else workload
+    return with_plain_means(workload, **plain_means(plain)) if plain else workload
 
 
 class _Plain(msgspec.Struct, frozen=True):
@@ -370,16 +367,22 @@ class _Plain(msgspec.Struct, frozen=True):
     turns: Positive | None = None
 
 
-def _plain(values: dict[str, Node]) -> dict[str, float]:
+def plain_means(values: dict[str, Node]) -> dict[str, float]:
+    """Means per turn from their nodes, checked. Raises InputError."""
     found = decode(Node(dict(values), "--set workload"), _Plain, "workload")
     return {name: value for name in PLAIN_MEANS if (value := getattr(found, name)) is not None}
 
 
-def _parallel(side: str, items: dict[str, Node], settings: Settings) -> Parallel | None:
-    value = getattr(settings, side).parallel
+def parallels(settings: Settings, places: dict[str, str]) -> tuple[Parallel | None, Parallel | None]:
+    """The parallelism given for prefill and decode; ``places`` says where, by side. Raises InputError."""
+    return _parallel("prefill", settings.prefill, places), _parallel("decode", settings.decode, places)
+
+
+def _parallel(name: str, side: Side, places: dict[str, str]) -> Parallel | None:
+    value = side.parallel
     if value is None:
         return None
-    where = f"{items[side].place}: {side}.parallel"
+    where = f"{places[name]}: {name}.parallel" if name in places else f"{name}.parallel"
     if isinstance(value, ParallelKeys):
         value = ",".join(
             f"{name}={getattr(value, name)}" for name in value.__struct_fields__ if getattr(value, name) is not None
