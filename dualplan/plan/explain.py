@@ -1,0 +1,680 @@
+"""The equations behind an answer, each with its derivation, its numbers, and its text, LaTeX and MathML.
+
+Nothing is typed twice: the functions of dualplan.model and dualplan.plan run once more on numbers that remember their
+formula (:mod:`dualplan.model.symbolic`), with symbols for the hardware and for what a mean turn asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from dualplan.model import closed_form, kv, latency
+from dualplan.model.closed_form import Constraint
+from dualplan.model.collectives import decode_exchange_bytes, prefill_exchange_bytes, remote_copies, remote_nodes
+from dualplan.model.demand import TurnDemand, cached_bytes, delivered, mean_turn, scale_up_gpus, usable_hbm
+from dualplan.model.memory import kv_bytes_left
+from dualplan.model.symbolic import Known, value_of
+from dualplan.model.throughput import Use
+from dualplan.model.traffic import SIDES, Bytes, amount, charges, hits_only, steps
+from dualplan.nomenclature import QUANTITIES
+from dualplan.plan.evaluate import decode_sequences, misfits, unloaded_ttft
+from dualplan.plan.notation import Input, Symbols, quantity_latex, quantity_text
+from dualplan.plan.problem import (
+    SINGLE_SIDED,
+    Problem,
+    Setup,
+    build,
+    decode_engines,
+    given_collectives,
+    kv_share,
+    prepare,
+    solve,
+)
+from dualplan.plan.ranges import constraints, exact_bytes, saturated
+from dualplan.plan.resources import TITLES, Resource, storage_bandwidth
+from dualplan.spec.hardware import Hardware
+from dualplan.spec.parallel import Parallel
+from dualplan.spec.scenario import CollectiveLoad, Scenario
+from dualplan.spec.workload import mean_turns
+
+GROUPS = {
+    "turn": "What a turn moves and computes",
+    "loads": "What the links carry",
+    "capacities": "What the resources can do",
+    "range": "P/D ratios at which no link binds before the storage NICs",
+    "throughput": "The rate",
+    "latency": "Latencies",
+    "pairs": "Traffic of a pair of GPUs",
+}
+"""Groups of equations in the order in which they are shown."""
+
+OWN = "dualplan"
+
+
+class Equation(msgspec.Struct, frozen=True, kw_only=True):
+    """One equation of a scenario.
+
+    ``name``: the resource as ``feasible`` prints it, or a quantity of the nomenclature. ``kind`` tells its equations
+    apart: load, capacity, bound, condition, value. ``text``, ``latex``, ``mathml``: the equation with symbols;
+    ``substituted`` and ``substituted_latex``: the right side with numbers. ``value`` in ``unit`` (SI); ``exact``: a
+    fraction where the value is one. ``derivation``: where it comes from, a line each.
+    """
+
+    name: str
+    kind: str
+    group: str
+    title: str
+    symbol: str
+    relation: str
+    text: str
+    latex: str
+    mathml: str
+    substituted: str
+    substituted_latex: str
+    value: float
+    unit: str
+    exact: str | None
+    derivation: tuple[str, ...]
+    inputs: tuple[Input, ...]
+    source: str
+
+
+class Sign(msgspec.Struct, frozen=True):
+    """The left side of an equation: text, LaTeX, MathML."""
+
+    text: str
+    latex: str
+    mathml: str
+
+
+_RELATIONS = {"=": "=", "≥": r"\ge", "≤": r"\le"}
+
+
+def of_quantity(name: str) -> Sign:
+    """The symbol of a quantity of the nomenclature."""
+    quantity = QUANTITIES[name]
+    base, _, below = quantity.symbol.partition("_")
+    mathml = f"<msub><mi>{base}</mi><mi>{below}</mi></msub>" if below else f"<mi>{base}</mi>"
+    return Sign(quantity.symbol, quantity.latex, mathml)
+
+
+def of_resource(letter: str, title: str) -> Sign:
+    """A letter with the name of a resource below it."""
+    below = title.replace("-", "{-}").replace(" ", r"\ ")
+    mathml = f"<msub><mi>{letter}</mi><mtext>{title}</mtext></msub>"
+    return Sign(f"{letter}[{title}]", rf"{letter}_{{\mathrm{{{below}}}}}", mathml)
+
+
+def equations(scenario: Scenario) -> tuple[Equation, ...]:
+    """Every equation that the steady answer of a scenario uses. Raises InputError as ``evaluate`` does."""
+    return tuple(Derivation(scenario).equations())
+
+
+class Derivation:
+    """A deployment twice: with numbers, and with symbols in their place."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.setup = prepare(scenario)
+        self.problem = build(self.setup, scenario.settings.mode)
+        self.symbols = Symbols()
+        self.rate = None if misfits(self.setup, self.problem) else solve(self.problem)
+        known = self.symbols.known
+        self.turns = known("turns_per_s", float(self.rate.turns_per_s or 0.0) if self.rate else 0.0)
+        single = self.problem.mode in SINGLE_SIDED
+        share = float(self.rate.decode_share) if self.rate else 0.0
+        self.share: Any = 0 if single else known("decode_read_share", share)
+        self.known_demand = _symbolic_demand(self.symbols, self.problem.demand, scenario, self.problem.mode)
+        self.known_setup = _symbolic_setup(self.symbols, self.setup)
+        self.known_problem = build(self.known_setup, self.problem.mode, self.known_demand)
+        settings = scenario.settings
+        self.table = steps(self.problem.mode, staging=settings.staging, copy=settings.copy, persist=settings.persist)
+
+    def equation(
+        self,
+        name: str,
+        kind: str,
+        group: str,
+        left: Sign,
+        right: Any,
+        unit: str,
+        *,
+        title: str = "",
+        relation: str = "=",
+        exact: str | None = None,
+        value: Any = None,
+        derivation: Iterable[str] = (),
+        source: str = OWN,
+    ) -> Equation:
+        """An equation from its left side and a right side that remembers its formula."""
+        symbols = self.symbols
+        formula = _tidy(right.formula if isinstance(right, Known) else Known(right, 0).value)
+        found = float(value_of(right) if value is None else value)
+        numbers, numbers_latex = symbols.substituted(formula), symbols.substituted_latex(formula)
+        if formula.is_Symbol or formula.is_number:
+            numbers, numbers_latex = "", ""
+        sign = _RELATIONS[relation]
+        mathml = f"<mrow>{left.mathml}<mo>{relation}</mo>{symbols.mathml(formula)}</mrow>"
+        return Equation(
+            name=name,
+            kind=kind,
+            group=group,
+            title=title or TITLES.get(name, QUANTITIES[name].meaning if name in QUANTITIES else name),
+            symbol=left.text,
+            relation=relation,
+            text=f"{left.text} {relation} {symbols.text(formula)}",
+            latex=f"{left.latex} {sign} {symbols.latex(formula)}",
+            mathml=f'<math xmlns="http://www.w3.org/1998/Math/MathML" display="block">{mathml}</math>',
+            substituted=f"{numbers} = {quantity_text(found, unit)}" if numbers else quantity_text(found, unit),
+            substituted_latex=f"{numbers_latex} = {quantity_latex(found, unit)}"
+            if numbers_latex
+            else quantity_latex(found, unit),
+            value=found,
+            unit=unit,
+            exact=exact,
+            derivation=tuple(derivation),
+            inputs=symbols.of(formula),
+            source=source,
+        )
+
+    def equations(self) -> Iterator[Equation]:
+        """All equations, group by group."""
+        yield from self._turn()
+        yield from self._loads()
+        yield from self._capacities()
+        yield from self._bounds()
+        yield from self._rate()
+        yield from self._latencies()
+        yield from self._pairs()
+
+    # ---------------------------------------------------------------- what a turn asks for
+
+    def _turn(self) -> Iterator[Equation]:
+        scenario, demand, known = self.scenario, self.problem.demand, self.symbols.known
+        model, form = scenario.model, demand.kv_format
+        per_token = known("kv_bytes_per_token", kv.kv_total_bytes_per_token(model, form))
+        state_bytes = kv.state_bytes_per_sequence(model, form)
+        state: Any = known("state_bytes", state_bytes) if state_bytes else 0
+        mean = mean_turn(scenario.workload)
+        tokens = {
+            "hit": ("hit_tokens", demand.hit_tokens, "tokens of the context that whole blocks cover"),
+            "miss": ("computed_tokens", demand.computed_tokens, "the append and the tail below a whole block"),
+            "append_bytes": ("append_tokens", mean.mean(turn.append for turn in mean.mix), "the append alone"),
+            "generated": ("generated_tokens", demand.generated, "tokens that the turn generates"),
+        }
+        for name, (count, number, words) in tokens.items():
+            if number:
+                size = cached_bytes(per_token, known(count, number), 0 if name == "append_bytes" else state)
+                lines = [f"{words}, at {quantity_text(per_token.value, 'B')} a token (KV format {form})"]
+                if name == "hit":
+                    block = scenario.workload.block
+                    lines.append(
+                        f"a prefix is reused in whole blocks of {block} tokens" if block > 1 else "as measured"
+                    )
+                yield self.equation(name, "value", "turn", of_quantity(name), size, "B", derivation=lines)
+        yield from self._collectives()
+        yield from self._compute()
+
+    def _collectives(self) -> Iterator[Equation]:
+        scenario, amounts, known = self.scenario, self.problem.amounts, self.symbols.known
+        model, experts = scenario.model, scenario.model.experts
+        if experts is None:
+            return
+        sides: tuple[tuple[str, Parallel, Hardware, Any], ...] = (
+            ("prefill", self.setup.prefill_parallel, scenario.hardware, self.problem.demand.computed_tokens),
+            ("decode", self.setup.decode_parallel, scenario.decode_hardware, self.problem.demand.generated),
+        )
+        for side, parallel, hardware, number in sides:
+            nodes = -(-parallel.ep // scale_up_gpus(hardware))
+            name = f"{side}_collective"
+            if not getattr(amounts, name) or nodes < 2 or parallel.tp > scale_up_gpus(hardware):
+                continue
+            layers = known("moe_layers", model.moe_layers)
+            width = known("width", experts.latent or model.hidden_size)
+            if side == "prefill":
+                copies = known("prefill_copies", float(remote_nodes(experts, nodes)))
+                size = known("computed_tokens", number) * prefill_exchange_bytes(layers, copies, width)
+            else:
+                copies = known("decode_copies", float(remote_copies(experts.top_k, nodes)))
+                size = known("generated_tokens", number) * decode_exchange_bytes(layers, copies, width)
+            lines = (
+                f"{parallel} spans {nodes} nodes; {copies.value:.4g} copies of a token leave its node",
+                "a copy is a dispatch in fp8 with an fp32 scale for 128 and a combine in bf16",
+            )
+            yield self.equation(
+                name, "value", "turn", of_quantity(name), size, "B", derivation=lines, source="DeepEP message sizes"
+            )
+
+    def _compute(self) -> Iterator[Equation]:
+        demand, known = self.problem.demand, self.symbols.known
+        for side, memory, hardware in (
+            ("prefill", self.setup.prefill_memory, self.scenario.hardware),
+            ("decode", self.setup.decode_memory, self.scenario.decode_hardware),
+        ):
+            weights = known("weight_bytes", memory.weight_bytes_per_gpu, side)
+            name, usable = f"{side}_kv_room", known("usable_bytes_per_gpu", usable_hbm(hardware), side)
+            room = kv_bytes_left(usable, weights, share=1, reserve=0)
+            yield self.equation(name, "value", "turn", of_quantity(name), room, "B")
+        given = ("prefill_gpu_seconds", "decode_step_base_s", "decode_step_per_sequence_s")
+        values = (demand.prefill_gpu_seconds, demand.decode_base, demand.decode_slope)
+        for name, value in zip(given, values, strict=True):
+            symbol, lines = known(name, value), (demand.compute_origin,)
+            yield self.equation(name, "value", "turn", of_quantity(name), symbol, "s", derivation=lines)
+
+    # ---------------------------------------------------------------- resources
+
+    def _title(self, resource: Resource) -> str:
+        return TITLES[resource.name] + (f" ({resource.detail})" if resource.detail else "")
+
+    def _loads(self) -> Iterator[Equation]:
+        for resource in self.known_problem.resources:
+            title = self._title(resource)
+            left = of_resource("L", title)
+            if resource.unit == "turns/s":
+                continue
+            load = self.turns * Use(resource.name, resource.prefill, resource.decode).at(self.share)
+            lines = list(self._rows(resource)) if resource.unit == "B/s" else [_HELD[resource.name]]
+            if resource.name == "decode_hbm":
+                found = decode_sequences(self.known_setup, self.known_demand, self.turns, self.share)
+                load = found * self.known_demand.sequence_bytes
+            yield self.equation(
+                resource.name, "load", "loads", left, load, resource.unit, title=f"load of {title}", derivation=lines
+            )
+
+    def _rows(self, resource: Resource) -> Iterator[str]:
+        """The rows of the step table that charge a resource, by read path, and what they add up to."""
+        shares = tuple(hardware.snic.shares_cnic for _, hardware in self.scenario.sides)
+        for path, total in zip(SIDES, (resource.prefill, resource.decode), strict=True):
+            if path not in self.table:
+                continue
+            parts = []
+            for step in self.table[path]:
+                times = sum(_charged(resource, name) for name in charges(step, shares_cnic=(shares[0], shares[1])))
+                if times and (moved := amount(step, self.known_demand.amounts)):
+                    words = f"{step.source.replace('_', ' ')} to {step.target.replace('_', ' ')}"
+                    count = f"{times} x " if times > 1 else ""
+                    parts.append(f"step {step.label}, {words}: {count}{self.symbols.text(moved.formula)}")
+            if parts:
+                yield f"a turn read on the {path} side: " + "; ".join(parts)
+                if isinstance(total, Known):
+                    yield f"together {self.symbols.text(_tidy(total.formula))} = {quantity_text(total.value, 'B')}"
+            elif not total:
+                yield f"a turn read on the {path} side puts nothing on it"
+
+    def _capacities(self) -> Iterator[Equation]:
+        for resource in self.known_problem.resources:
+            title = self._title(resource)
+            unit = "1/s" if resource.unit == "turns/s" else resource.unit
+            lines = [_CAPACITY[resource.name]] if resource.name in _CAPACITY else ["all nodes of the side together"]
+            yield self.equation(
+                resource.name,
+                "capacity",
+                "capacities",
+                of_resource("K", title),
+                resource.capacity,
+                unit,
+                title=f"capacity of {title}",
+                derivation=lines,
+            )
+
+    # ---------------------------------------------------------------- range
+
+    def _bounds(self) -> Iterator[Equation]:
+        amounts = exact_bytes(self.setup, self.problem)
+        if not amounts.read or self.problem.mode == "oracle":
+            return
+        storage = tuple(storage_bandwidth(hardware) for _, hardware in self.known_setup.scenario.sides)
+        busy = saturated(self.problem, storage)
+        busy_exact = saturated(self.problem, tuple(map(exact_storage, self.scenario.sides)))
+        pairs = zip(
+            constraints(self.known_setup, self.known_problem, self.known_demand.amounts),
+            constraints(self.setup, self.problem, amounts),
+            strict=True,
+        )
+        for constraint, numbers in pairs:
+            yield self._bound(constraint, numbers, busy, busy_exact)
+
+    def _bound(self, known: Constraint, numbers: Constraint, busy: Any, busy_exact: Any) -> Equation:
+        prefill = known.side == "prefill"
+        bound = closed_form.lower_bound if prefill else closed_form.upper_bound
+        load = closed_form.prefill_side_load if prefill else closed_form.decode_side_load
+        ratio = self.symbols.known("pd_ratio", self.setup.prefill_nodes / self.setup.decode_nodes)
+        carried = load(ratio, *busy, known.prefill_share, known.decode_share)
+        symbols, lines = self.symbols, []
+        for name, share in (("prefill", known.prefill_share), ("decode", known.decode_share)):
+            if share:
+                text = symbols.text(_expanded(share))
+                lines.append(
+                    f"bytes on it for a byte of hit read on the {name} side: {text} = {float(value_of(share)):.4g}"
+                )
+        lines.append(
+            f"with all storage NICs busy it holds while {symbols.text(_tidy(carried.formula))} <= "
+            f"{symbols.text(_tidy(known.capacity.formula))}"
+        )
+        moves = busy_exact[1] * numbers.decode_share if prefill else busy_exact[0] * numbers.prefill_share
+        fixed = busy_exact[0] * numbers.prefill_share if prefill else busy_exact[1] * numbers.decode_share
+        if not moves or numbers.capacity <= fixed:
+            verdict = "it then holds for every P/D" if numbers.capacity >= fixed + moves else "no P/D makes it hold"
+            return self.equation(
+                known.name,
+                "condition",
+                "range",
+                of_resource("C", TITLES[known.name]),
+                carried,
+                "B/s",
+                relation="≥",
+                title=f"condition of {TITLES[known.name]}",
+                derivation=(*lines, verdict),
+                source="DualPath, section 4",
+            )
+        arguments = (known.capacity, *busy, known.prefill_share, known.decode_share)
+        exact = bound(numbers.capacity, *busy_exact, numbers.prefill_share, numbers.decode_share)
+        paper = self._published(known.name, bound, busy)
+        return self.equation(
+            known.name,
+            "bound",
+            "range",
+            of_quantity("pd_ratio"),
+            bound(*arguments),
+            "1",
+            relation="≥" if prefill else "≤",
+            title=f"{'lowest' if prefill else 'highest'} P/D for {TITLES[known.name]}",
+            exact=str(exact),
+            value=exact,
+            derivation=(*lines, *paper),
+            source="DualPath, section 4",
+        )
+
+    def _published(self, name: str, bound: Any, busy: Any) -> Iterator[str]:
+        """The bound for hit bytes alone, as the paper has it."""
+        found = constraints(self.known_setup, self.known_problem, hits_only(self.known_demand.amounts.hit))
+        for constraint in found:
+            moves = constraint.decode_share if constraint.side == "prefill" else constraint.prefill_share
+            if constraint.name == name and moves:
+                value = bound(constraint.capacity, *busy, constraint.prefill_share, constraint.decode_share)
+                if value_of(value) > 0:
+                    yield f"with hit bytes alone: {self.symbols.text(_tidy(value.formula))} = {value:.4g}"
+
+    # ---------------------------------------------------------------- rate and latencies
+
+    def _rate(self) -> Iterator[Equation]:
+        rate, known = self.rate, self.symbols.known
+        if rate is None or rate.binding is None:
+            return
+        binding = self.problem.resources[rate.binding]
+        title = self._title(binding)
+        resource = self.known_problem.resources[rate.binding]
+        taken = [resource.prefill / resource.capacity, resource.decode / resource.capacity]
+        names = ("seconds_prefill_read", "seconds_decode_read")
+        symbols = []
+        for name, side, seconds in zip(names, SIDES, taken, strict=True):
+            if side not in self.table or not value_of(seconds):
+                symbols.append(known(name, value_of(seconds)) if value_of(seconds) else 0)
+                continue
+            symbols.append(known(name, value_of(seconds)))
+            yield self.equation(
+                name,
+                "value",
+                "throughput",
+                of_quantity(name),
+                seconds,
+                "s",
+                title=f"time of {title} that a turn read on the {side} side takes",
+                derivation=("bytes of the turn on it over its capacity",),
+            )
+        if self.share:
+            share = solve(self.known_problem).decode_share
+            lines = [
+                "the split at which the rate is highest; of equals the one that loads the storage NICs most evenly"
+            ]
+            if isinstance(share, Known):
+                yield self.equation(
+                    "decode_read_share",
+                    "value",
+                    "throughput",
+                    of_quantity("decode_read_share"),
+                    Known(share.value, _short(share.formula)),
+                    "1",
+                    derivation=lines,
+                )
+        use = Use(binding.name, *symbols)
+        yield self.equation(
+            "turns_per_s",
+            "value",
+            "throughput",
+            of_quantity("turns_per_s"),
+            1 / use.at(self.share),
+            "1/s",
+            derivation=(
+                f"{title} binds: it is busy all the time",
+                "a linear programme in the turns of both read paths",
+            ),
+        )
+        turns = known("turns", mean_turns(self.scenario.workload))
+        yield self.equation(
+            "agents_per_s", "value", "throughput", of_quantity("agents_per_s"), self.turns / turns, "1/s"
+        )
+
+    def _latencies(self) -> Iterator[Equation]:
+        demand, known = self.known_demand, self.symbols.known
+        ttft = unloaded_ttft(self.known_setup, self.known_problem, self.share)
+        lines = ("a turn that meets no other: its read, then its prefill; a lower bound",)
+        yield self.equation(
+            "ttft_unloaded_s", "value", "latency", of_quantity("ttft_unloaded_s"), ttft, "s", derivation=lines
+        )
+        if not (self.rate and demand.generated):
+            return
+        engines = known("decode_engines", value_of(decode_engines(self.setup)))
+        arguments = (demand.decode_base, demand.decode_slope, self.turns / engines, demand.generated)
+        sequences = latency.batch_at_turn_rate(*arguments)
+        yield self.equation(
+            "batch",
+            "value",
+            "latency",
+            of_quantity("batch"),
+            sequences,
+            "1",
+            derivation=("Little's law for the turns that an engine decodes at this rate",),
+        )
+        batch = known("batch", max(sequences.value, 1.0))
+        tpot = latency.time_per_output_token(demand.decode_base, demand.decode_slope, batch)
+        lines = ("a decode step takes a base and a part for each sequence; at least one sequence decodes",)
+        yield self.equation("tpot_s", "value", "latency", of_quantity("tpot_s"), tpot, "s", derivation=lines)
+
+    def _pairs(self) -> Iterator[Equation]:
+        setup, scenario = self.known_setup, self.known_setup.scenario
+        storage = [storage_bandwidth(hardware) for _, hardware in scenario.sides]
+        gpus = [hardware.gpu.count for _, hardware in scenario.sides]
+        traffic = (
+            ("pair_traffic_prefill_read", closed_form.pair_traffic_prefill_read(storage[0], setup.decode_nodes, *gpus)),
+            ("pair_traffic_decode_read", closed_form.pair_traffic_decode_read(storage[1], setup.prefill_nodes, *gpus)),
+        )
+        for name, value in traffic:
+            lines = ("hits that a node's storage NICs deliver, spread over its GPUs and those of the other side",)
+            yield self.equation(
+                name, "value", "pairs", of_quantity(name), value, "B/s", derivation=lines, source="DualPath, eq. 1-4"
+            )
+
+
+_HELD = {
+    "prefill_hbm": "bytes that a turn holds there times the seconds that it holds them, at the turn rate",
+    "decode_hbm": "sequences that decode, and those that wait for prefill there, times the KV of each",
+    "prefill_buffer": "bytes in flight times the unloaded time of their read and prefill, at the turn rate",
+    "decode_buffer": "bytes in flight times the unloaded time of their read and prefill, at the turn rate",
+}
+_CAPACITY = {
+    "prefill_compute": "GPUs of the side over the GPU time of a turn's prefill",
+    "decode_compute": "turns that all engines decode at the TPOT asked for, else with ever larger batches",
+    "prefill_hbm": "HBM left for KV on all GPUs of the side",
+    "decode_hbm": "HBM left for KV on all engines of the side",
+    "prefill_snic_ingress": "reads one after the other, each with its fixed time; the fullest NIC limits, not the mean",
+    "decode_snic_ingress": "reads one after the other, each with its fixed time; the fullest NIC limits, not the mean",
+    "storage_backend": "the whole store",
+    "copy_submission": "layer blocks of 64 tokens, one submission each, on all queues of all GPUs",
+}
+
+
+def exact_storage(side: tuple[str, Hardware]) -> Any:
+    """Nominal storage bandwidth of a node of a side, exactly."""
+    from dualplan.model.symbolic import exact
+
+    return exact(storage_bandwidth(side[1]))
+
+
+def _charged(resource: Resource, name: str) -> int:
+    """How often a charge of the step table falls on a resource; for shared links those that may."""
+    if resource.name == "storage_backend":
+        return int(name.endswith("snic_ingress" if resource.detail == "reads" else "snic_egress"))
+    if resource.name in ("pcie_uplink", "numa_link"):
+        return int(name.startswith(f"{resource.side}_pcie_"))
+    return int(name == resource.name)
+
+
+def _expanded(value: Any) -> Any:
+    import sympy as sp
+
+    return sp.expand(value.formula) if isinstance(value, Known) else sp.Rational(value.numerator, value.denominator)
+
+
+def _tidy(formula: Any) -> Any:
+    """A formula as one fraction with few brackets; roots of squares are taken."""
+    import sympy as sp
+
+    formula = sp.sympify(formula, rational=True) if isinstance(formula, int | float) else formula
+    if formula.has(sp.Pow) and any(power.exp == sp.Rational(1, 2) for power in formula.atoms(sp.Pow)):
+        formula = formula.replace(
+            lambda part: part.is_Pow and part.exp == sp.Rational(1, 2), lambda part: sp.sqrt(sp.factor(part.base))
+        )
+    together = sp.together(formula)
+    return min((formula, together, _short(formula)), key=sp.count_ops)
+
+
+def _short(formula: Any) -> Any:
+    """The fraction with what cancels taken out, where that is no longer than before."""
+    import sympy as sp
+
+    return min((formula, sp.factor(formula)), key=sp.count_ops) if sp.count_ops(formula) < 300 else formula
+
+
+# ---------------------------------------------------------------- symbols for hardware and demand
+
+
+def _symbolic_demand(symbols: Symbols, demand: TurnDemand, scenario: Scenario, mode: str) -> TurnDemand:
+    """What a turn asks for, as symbols; what is nothing stays 0."""
+
+    def known(name: str, value: Any) -> Any:
+        return symbols.known(name, value) if value else 0
+
+    amounts, settings = demand.amounts, scenario.settings
+    hit = known("hit", amounts.hit)
+    pool = known("pool_share", settings.pool_share) if mode == "dram-pool" else 0
+    loaded, read, pooled = delivered(hit, known("residency", settings.residency), pool)
+    return msgspec.structs.replace(
+        demand,
+        amounts=Bytes(
+            hit=hit,
+            read=read,
+            loaded=loaded,
+            pooled=pooled,
+            miss=known("miss", amounts.miss),
+            append=known("append_bytes", amounts.append),
+            generated=known("generated", amounts.generated),
+            prefill_collective=known("prefill_collective", amounts.prefill_collective),
+            decode_collective=known("decode_collective", amounts.decode_collective),
+        ),
+        generated=known("generated_tokens", demand.generated),
+        layers=symbols.known("layers", demand.layers),
+        sequence_bytes=known("sequence_bytes", demand.sequence_bytes),
+        layer_block_bytes=known("layer_block_bytes", demand.layer_block_bytes),
+        prefill_gpu_seconds=known("prefill_gpu_seconds", demand.prefill_gpu_seconds),
+        prefill_latency=known("prefill_latency", demand.prefill_latency),
+        decode_base=known("decode_step_base_s", demand.decode_base),
+        decode_slope=known("decode_step_per_sequence_s", demand.decode_slope),
+    )
+
+
+def _symbolic_setup(symbols: Symbols, setup: Setup) -> Setup:
+    """A deployment with symbols for node counts, memory and the machines."""
+    scenario = setup.scenario
+    alike = scenario.hardware == scenario.decode_hardware
+    given = given_collectives(scenario)
+    machines, loads = [], []
+    for (side, hardware), load in zip(scenario.sides, (given.prefill, given.decode) if given else (0, 0), strict=True):
+        machines.append(_symbolic_hardware(symbols, hardware, "" if alike else side))
+        share = float(kv_share(hardware, load))
+        loads.append(1 - symbols.known("kv_available_share", share, side) if share != 1 else 0)
+    settings = msgspec.structs.replace(
+        scenario.settings,
+        collective_load=CollectiveLoad(*loads) if given else None,
+        balance=_unless_one(symbols, "balance", build(setup, scenario.settings.mode).balance),
+    )
+    if settings.slo.tpot is not None:
+        slo = msgspec.structs.replace(settings.slo, tpot=symbols.known("tpot_limit", settings.slo.tpot))
+        settings = msgspec.structs.replace(settings, slo=slo)
+    memories = {}
+    for side, memory in (("prefill", setup.prefill_memory), ("decode", setup.decode_memory)):
+        room = symbols.known(f"{side}_kv_room", memory.kv_bytes_per_gpu)
+        memories[f"{side}_memory"] = msgspec.structs.replace(memory, kv_bytes_per_gpu=room)
+    return msgspec.structs.replace(
+        setup,
+        scenario=msgspec.structs.replace(
+            scenario, settings=settings, hardware=machines[0], decode_hardware=machines[1], variants=()
+        ),
+        prefill_nodes=symbols.known("prefill_nodes", setup.prefill_nodes),
+        decode_nodes=symbols.known("decode_nodes", setup.decode_nodes),
+        **memories,
+    )
+
+
+def _unless_one(symbols: Symbols, name: str, value: Any, side: str = "") -> Any:
+    return 1 if value == 1 else symbols.known(name, value, side)
+
+
+def _symbolic_hardware(symbols: Symbols, hardware: Hardware, side: str) -> Hardware:
+    """A machine with symbols for what can be bought or measured; the arbiter's part is in the share that KV gets."""
+    replace = msgspec.structs.replace
+
+    def known(name: str, value: Any) -> Any:
+        return symbols.known(name, value, side) if value else value
+
+    gpu, cnic, snic, dram, pcie = hardware.gpu, hardware.cnic, hardware.snic, hardware.dram, hardware.pcie
+    store, copy = hardware.storage, hardware.copy
+    return replace(
+        hardware,
+        qos=None,
+        gpu=replace(gpu, count=known("gpus_per_node", gpu.count)),
+        cnic=replace(
+            cnic,
+            count=known("cnic_count", cnic.count),
+            rate=known("cnic_bandwidth", cnic.rate),
+            efficiency=_unless_one(symbols, "cnic_efficiency", cnic.efficiency, side),
+        ),
+        snic=replace(
+            snic,
+            count=known("snic_count", snic.count),
+            rate=known("snic_rate", snic.rate),
+            efficiency=_unless_one(symbols, "snic_efficiency", snic.efficiency, side),
+            time_per_read=known("time_per_read", snic.time_per_read),
+        ),
+        dram=replace(
+            dram, bandwidth=known("dram_bandwidth", dram.bandwidth), kv_buffer=known("kv_buffer", dram.kv_buffer)
+        ),
+        pcie=replace(
+            pcie,
+            uplinks=tuple(replace(uplink, rate=known("uplink_rate", uplink.rate)) for uplink in pcie.uplinks)
+            if len({uplink.rate for uplink in pcie.uplinks}) == 1
+            else pcie.uplinks,
+            numa_link=known("numa_link", pcie.numa_link),
+        ),
+        storage=store
+        and replace(
+            store,
+            read_bandwidth=known("store_read_bandwidth", store.read_bandwidth),
+            write_bandwidth=known("store_write_bandwidth", store.write_bandwidth),
+            latency=known("read_latency", store.latency),
+        ),
+        copy=copy and replace(copy, cnic=known("copy_cost", copy.cnic)),
+    )
