@@ -24,7 +24,6 @@ from dualplan.plan.evaluate import decode_sequences, misfits, unloaded_ttft
 from dualplan.plan.notation import Input, Symbols, quantity_latex, quantity_text
 from dualplan.plan.problem import (
     SINGLE_SIDED,
-    Problem,
     Setup,
     build,
     decode_engines,

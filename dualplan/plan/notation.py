@@ -61,12 +61,12 @@ class Symbols:
 
     def text(self, formula: Any) -> str:
         """The formula in plain text."""
-        return _text_printer()({}, _readable(formula))
+        return plain_text(formula, {})
 
     def substituted(self, formula: Any) -> str:
         """The formula in plain text with numbers and units in place of symbols."""
         values = {atom: quantity_text(entry.value, entry.unit) for atom, entry in self.inputs.items()}
-        return _text_printer()(values, _readable(formula))
+        return plain_text(formula, values)
 
     def latex(self, formula: Any) -> str:
         """The formula in LaTeX."""
@@ -131,6 +131,12 @@ def _readable(formula: Any) -> Any:
     return formula.xreplace(unwieldy)
 
 
+def plain_text(formula: Any, values: Mapping[Any, str]) -> str:
+    """A formula in plain text, with texts in place of some symbols."""
+    printed: str = _text_printer()(values).doprint(_readable(formula))
+    return printed.replace("**", "^").replace("*", "·")
+
+
 @cache
 def _text_printer() -> Any:
     from sympy.printing.str import StrPrinter
@@ -142,22 +148,20 @@ def _text_printer() -> Any:
             super().__init__()
             self.values = values
 
-        def _print_Symbol(self, symbol: Any) -> str:
+        def _print_Symbol(self, symbol: Any) -> str:  # noqa: N802
             text = self.values.get(symbol, symbol.name)
-            return f"({text})" if " " in text and "/" in text else text
+            return f"({text})" if symbol in self.values and "/" in text else text
 
-        def _print_Float(self, number: Any) -> str:
+        def _print_Float(self, number: Any) -> str:  # noqa: N802
             return number_text(float(number))
 
-    def text(values: Mapping[Any, str], formula: Any) -> str:
-        printed: str = Printer(values).doprint(formula)
-        return printed.replace("**", "^").replace("*", "·")
-
-    return text
+    return Printer
 
 
 def _latex(names: Mapping[Any, str], formula: Any) -> str:
-    return _latex_printer()(names, _readable(formula))
+    printer = _latex_printer()({"symbol_names": dict(names), "mul_symbol": "dot"})
+    printed: str = printer.doprint(_readable(formula))
+    return printed
 
 
 @cache
@@ -167,14 +171,9 @@ def _latex_printer() -> Any:
     class Printer(LatexPrinter):  # type: ignore[misc]
         """LaTeX with few digits."""
 
-        def _print_Float(self, number: Any) -> str:
+        def _print_Float(self, number: Any) -> str:  # noqa: N802
             text = number_text(float(number)).replace(",", r"{,}")
             mantissa, power, exponent = text.partition("e")
             return rf"{mantissa} \cdot 10^{{{exponent}}}" if power else mantissa
 
-    def latex(names: Mapping[Any, str], formula: Any) -> str:
-        printer = Printer({"symbol_names": dict(names), "mul_symbol": "dot"})
-        printed: str = printer.doprint(formula)
-        return printed
-
-    return latex
+    return Printer
