@@ -26,6 +26,7 @@ from dualplan.cli import (
     simulate,
     trace,
     trace_fit,
+    validate,
     workload,
 )
 from dualplan.cli.command import FastCommand, FastGroup
@@ -47,6 +48,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "feasible": feasible.feasible,
     "simulate": simulate.simulate,
     "ratio": ratio.ratio,
+    "validate": validate.validate,
     "flow": flow.flow,
     "qos": qos.qos,
     "init": scenario.init,

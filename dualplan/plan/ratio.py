@@ -1,0 +1,73 @@
+"""The cache-compute ratio of models, network bytes per FLOP of GPU generations, throughput against batch."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+
+from dualplan.model import compute, kv
+from dualplan.serving.times import Times
+from dualplan.spec.model import Model
+
+
+class Ratio(msgspec.Struct, frozen=True, kw_only=True):
+    """KV-cache to load for the compute of a turn: ``gb_per_pflop`` with what it is made of [B], [FLOP]."""
+
+    kv_format: str
+    kv_bytes: float
+    flops: float
+    gb_per_pflop: float
+
+
+def published_table() -> dict[str, Any]:
+    """The paper's table and hardware facts, as in the data file."""
+    text = (files("dualplan.data") / "cache_compute_ratio.json").read_text("utf-8")
+    data: dict[str, Any] = json.loads(text)
+    return data
+
+
+def cache_compute(model: Model, append: int, context: int, kv_format: str | None = None) -> Ratio:
+    """GB of KV-cache to load for each PFLOP of a turn that appends ``append`` tokens to ``context`` cached ones.
+
+    Without a format: the convention of the paper's table, which counts only what grows with the context.
+    """
+    form = kv.paper_format(model) if kv_format is None else kv_format
+    form = kv.check_format(form, model, "--kv-format")
+    state = 0 if kv_format is None else kv.state_bytes_per_sequence(model, form)
+    size = kv.kv_total_bytes_per_token(model, form) * context + state
+    flops = compute.turn_flops(model, append, context).total
+    ratio = compute.cache_compute_ratio(size, flops)
+    return Ratio(kv_format=form, kv_bytes=size, flops=flops, gb_per_pflop=ratio)
+
+
+def hardware_trend(hardware: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Bytes that the network moves and that HBM holds for each FLOP; falls are against the first row."""
+    base = hardware[0]["nic_bytes_per_s"] / hardware[0]["flop_per_s"]
+    return [
+        {
+            **row,
+            "nic_bytes_per_flop": row["nic_bytes_per_s"] / row["flop_per_s"],
+            "fall_from_a100_bf16": base * row["flop_per_s"] / row["nic_bytes_per_s"],
+        }
+        for row in hardware
+    ]
+
+
+def pass_time(times: Times, batch: Any, append: Any, context: Any) -> Any:
+    """Time of a prefill pass of an engine with so many equal requests [s], each of ``append`` new tokens [tokens].
+
+    A base, and for each request a constant, its new tokens, its cached ones and their pairs; at least the floor, which
+    is what the weights take to come from HBM.
+    """
+    each = times.per_request + times.per_token * append + times.per_context * context
+    each = each + times.per_token_context * append * (context + append / 2)
+    whole = times.pass_base + batch * each
+    return whole if whole > times.pass_floor else times.pass_floor
+
+
+def relative_throughput(times: Times, batch: Any, append: Any, context: Any) -> Any:
+    """Requests per second of passes of ``batch`` requests, against passes of one."""
+    return batch * pass_time(times, 1, append, context) / pass_time(times, batch, append, context)
