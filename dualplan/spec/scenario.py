@@ -106,7 +106,7 @@ class Settings(_Record, frozen=True):
     """A scenario without its three inputs. ``pool_share``: share of hits that a DRAM pool serves in mode dram-pool.
 
     ``residency``: share of a turn's prefix that still is on the decode node. ``balance``: largest over mean load of
-    the storage NICs.
+    the storage NICs. ``uncertain``: key path -> ``0.68 +- 0.08`` or ``0.8..0.95``, see dualplan.spec.uncertain.
     """
 
     name: str = ""
@@ -127,6 +127,7 @@ class Settings(_Record, frozen=True):
     residency: Share = 0.0
     pool_share: Share = 0.5
     variants: tuple[VariantKeys, ...] = ()
+    uncertain: dict[str, str] = {}
     seed: int = 0
 
 
