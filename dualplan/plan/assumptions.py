@@ -129,23 +129,33 @@ def sources(scenario: Scenario) -> list[dict[str, str]]:
 
 def inputs_sha256(answer: Evaluation) -> str:
     """Hash of every input that the answer depends on; sources, notes, names of files and places do not enter."""
-    import hashlib
+    nodes = [answer.prefill_nodes, answer.decode_nodes]
+    return _sha256([*_inputs(answer.scenario), answer.prefill_parallel, answer.decode_parallel, *nodes])
 
+
+def scenario_sha256(scenario: Scenario) -> str:
+    """Hash of a scenario, without what says where its values come from."""
+    return _sha256([*_inputs(scenario), scenario.prefill_parallel, scenario.decode_parallel])
+
+
+def _inputs(scenario: Scenario) -> list[Any]:
     import msgspec
 
-    scenario = answer.scenario
-    inputs: list[Any] = [
+    return [
         scenario.settings,
         *(msgspec.structs.replace(hardware, sources={}, notes=()) for _, hardware in scenario.sides),
         msgspec.structs.replace(scenario.model, sources=(), rules=()),
         msgspec.structs.replace(scenario.workload, sources=(), notes=(), published=()),
-        answer.prefill_parallel,
-        answer.decode_parallel,
         [
             msgspec.structs.replace(v, hardware=msgspec.structs.replace(v.hardware, sources={}))
             for v in scenario.variants
         ],
-        answer.prefill_nodes,
-        answer.decode_nodes,
     ]
+
+
+def _sha256(inputs: list[Any]) -> str:
+    import hashlib
+
+    import msgspec
+
     return hashlib.sha256(msgspec.json.encode(inputs, order="sorted")).hexdigest()
