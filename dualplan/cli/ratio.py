@@ -1,7 +1,8 @@
-"""``dualplan ratio``: GB of KV-cache to load for each PFLOP of compute, by model and context."""
+"""``dualplan ratio``: GB of KV-cache to load for a PFLOP of compute, by model and context; two pictures of the paper."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -22,6 +23,9 @@ _PHYSICAL = (
     "KV format {}: what grows with the context, index keys and the state of a sequence included; attention of the "
     "appended tokens over the cached context, MLA absorbed."
 )
+_APPEND, _CONTEXTS = 429, "16384,65536"
+_BATCH_APPEND, _BATCH_CONTEXT = 300, 30_000
+_BATCH_MODELS = ("ds-27b", "deepseek-v3.2", "qwen2.5-32b")
 
 
 def ratio(
@@ -29,25 +33,43 @@ def ratio(
         list[str] | None,
         typer.Argument(metavar="[MODEL]...", help="Shipped names, files or directories; without: the paper's five."),
     ] = None,
-    append: Annotated[int, typer.Option(metavar="TOKENS", help="Tokens that a turn appends.")] = 429,
+    append: Annotated[
+        int | None, typer.Option(metavar="TOKENS", help="Tokens that a turn appends, 429 (300 with --batch).")
+    ] = None,
     context: Annotated[
-        str, typer.Option(metavar="N,N,...", help="Cached contexts [tokens], separated by commas.")
-    ] = "16384,65536",
+        str | None,
+        typer.Option(metavar="N,N,...", help="Cached contexts [tokens], 16384,65536 (30000 with --batch)."),
+    ] = None,
     kv_format: Annotated[
         str, typer.Option(metavar="paper|default|bf16|fp8|...", help="KV format; paper: the convention of its table.")
     ] = _PAPER,
-    trend: Annotated[bool, typer.Option("--trend", help="Also show network bytes per FLOP by GPU generation.")] = False,
+    trend: Annotated[
+        bool,
+        typer.Option("--hardware-trend", "--trend", help="Also show network bytes per FLOP by GPU generation."),
+    ] = False,
+    batch: Annotated[
+        bool, typer.Option("--batch", help="Instead: prefill throughput against batch, relative to batches of one.")
+    ] = False,
     fmt: FormatOption = Format.table,
     as_json: JsonOption = False,
     file: OutputOption = None,
 ) -> None:
     """GB of KV-cache to load per PFLOP of compute: how storage-bound the turns of a model are."""
+    from dualplan.errors import UsageError
     from dualplan.report.output import Output
 
+    if batch:
+        if trend or kv_format != _PAPER:
+            raise UsageError("--batch shows throughput alone: leave out --hardware-trend and --kv-format")
+        _batch(models, append, context, fmt, as_json, file)
+        return
+    from dualplan.plan.ratio import hardware_trend, published_table
+
+    append = _APPEND if append is None else append
     check_tokens(append, "--append")
-    published = _published()
+    published = published_table()
     names = models or published["models"]
-    contexts = _contexts(context)
+    contexts = _contexts(_CONTEXTS if context is None else context)
     rows = [row for name in names for row in _rows(name, append, contexts, kv_format, published)]
     data: dict[str, Any] = {
         "schema": "dualplan/ratio/1",
@@ -60,17 +82,9 @@ def ratio(
         "sources": [published["source"]],
     }
     if trend:
-        data["hardware_trend"] = _trend(published["hardware"])
+        data["hardware_trend"] = hardware_trend(published["hardware"])
         data["sources"].append(published["hardware_source"])
     emit(Output(data=data, rows=rows, text=lambda console: _print(console, data, contexts)), fmt, as_json, file)
-
-
-def _published() -> dict[str, Any]:
-    import json
-    from importlib.resources import files
-
-    data: dict[str, Any] = json.loads((files("dualplan.data") / "cache_compute_ratio.json").read_text("utf-8"))
-    return data
 
 
 def _contexts(text: str) -> list[int]:
@@ -89,45 +103,46 @@ def _contexts(text: str) -> list[int]:
 def _rows(
     name: str, append: int, contexts: list[int], kv_format: str, published: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    from dualplan.model import compute, kv
+    from dualplan.plan.ratio import cache_compute
     from dualplan.spec.model import load_model
 
     model = load_model(name, where="MODEL")
-    paper = kv_format == _PAPER
-    form = kv.paper_format(model) if paper else model.kv_format if kv_format == "default" else kv_format
-    form = kv.check_format(form, model, "--kv-format")
-    state = 0 if paper else kv.state_bytes_per_sequence(model, form)
+    form = None if kv_format == _PAPER else model.kv_format if kv_format == "default" else kv_format
     printed = {(row["model"], row["context"]): row["gb_per_pflop"] for row in published["rows"]}
     rows = []
     for tokens in contexts:
-        size = kv.kv_total_bytes_per_token(model, form) * tokens + state
-        flops = compute.turn_flops(model, append, tokens).total
+        found = cache_compute(model, append, tokens, form)
         rows.append(
             {
                 "model": model.name,
                 "context": tokens,
                 "append": append,
-                "gb_per_pflop": compute.cache_compute_ratio(size, flops),
-                "kv_format": form,
-                "kv_bytes": size,
-                "flops": flops,
+                "gb_per_pflop": found.gb_per_pflop,
+                "kv_format": found.kv_format,
+                "kv_bytes": found.kv_bytes,
+                "flops": found.flops,
                 "published_gb_per_pflop": printed.get((model.name, tokens)) if append == published["append"] else None,
             }
         )
     return rows
 
 
-def _trend(hardware: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Bytes that the network moves and that HBM holds for each FLOP; falls are against the A100 in bf16."""
-    base = hardware[0]["nic_bytes_per_s"] / hardware[0]["flop_per_s"]
-    return [
-        {
-            **row,
-            "nic_bytes_per_flop": row["nic_bytes_per_s"] / row["flop_per_s"],
-            "fall_from_a100_bf16": base * row["flop_per_s"] / row["nic_bytes_per_s"],
-        }
-        for row in hardware
-    ]
+def _batch(
+    models: list[str] | None, append: int | None, context: str | None, fmt: Format, as_json: bool, file: Path | None
+) -> None:
+    """Throughput of prefill passes against their batch, beside the published curve."""
+    from dualplan.errors import InputError
+    from dualplan.plan.ratio import batch_rows
+    from dualplan.report.output import Output
+
+    append = _BATCH_APPEND if append is None else append
+    check_tokens(append, "--append")
+    contexts = [_BATCH_CONTEXT] if context is None else _contexts(context)
+    if len(contexts) > 1:
+        raise InputError("--context", "one context is needed with --batch")
+    answer = batch_rows(models or _BATCH_MODELS, append, contexts[0])
+    data: dict[str, Any] = {"schema": "dualplan/ratio-batch/1", "append": append, "context": contexts[0], **answer}
+    emit(Output(data=data, rows=data["rows"], text=lambda console: _print_batch(console, data)), fmt, as_json, file)
 
 
 # ---------------------------------------------------------------- human view
@@ -184,3 +199,28 @@ def _print_trend(console: Console, trend: list[dict[str, Any]]) -> None:
     console.print(table)
     console.print()
     console.print("The fall of the first three rows mixes number formats; the last two compare bf16 with bf16.")
+
+
+def _print_batch(console: Console, data: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    console.print(
+        f"Requests/s of prefill passes against passes of one request, {data['append']:,} tokens appended to "
+        f"{data['context']:,}",
+        style="bold",
+    )
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("batch", justify="right")
+    names = list(dict.fromkeys(row["model"] for row in data["rows"]))
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("paper", justify="right", no_wrap=True)
+    for batch in dict.fromkeys(row["batch"] for row in data["rows"]):
+        group = [row for row in data["rows"] if row["batch"] == batch]
+        printed = group[0]["published"]
+        cells = [f"{row['relative']:.2f}" for row in group]
+        table.add_row(str(batch), *cells, "-" if printed is None else f"{printed:.2f}")
+    console.print(table)
+    console.print()
+    for line in data["assumptions"]:
+        console.print(line)

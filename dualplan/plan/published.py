@@ -173,6 +173,15 @@ class Capacities(Given, frozen=True, kw_only=True):
     workload: str
 
 
+class WorkingSet(Given, frozen=True, kw_only=True):
+    """KV-cache of agents in flight at an arrival rate [agents/s] and a completion time [s]."""
+
+    model: str
+    arrival_rate: Positive
+    completion_time: Positive
+    total_tokens: Positive
+
+
 class EqualTimes(Given, frozen=True, kw_only=True):
     """Completion time of one deployment over that of another, each written like ``basic 1P2D``."""
 
@@ -262,6 +271,7 @@ GIVEN: dict[str, type[Given]] = {
     "trajectories": TrajectoryMean,
     "batch": Batch,
     "steady": Steady,
+    "working-set": WorkingSet,
     "capacity-ratio": Capacities,
     "equal-nics": EqualTimes,
     "trace": TraceFigure,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from importlib.resources import files
 from typing import Any
 
@@ -11,6 +12,11 @@ import msgspec
 from dualplan.model import compute, kv
 from dualplan.serving.times import Times
 from dualplan.spec.model import Model
+
+BATCH_HARDWARE = "dualpath-hopper"
+PUBLISHED_APPEND, PUBLISHED_CONTEXT = 300, 30_000
+BATCHES = (1, 2, 3, 5, 10, 20)
+"""Lengths [tokens] and batches of the published curve."""
 
 
 class Ratio(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,3 +77,53 @@ def pass_time(times: Times, batch: Any, append: Any, context: Any) -> Any:
 def relative_throughput(times: Times, batch: Any, append: Any, context: Any) -> Any:
     """Requests per second of passes of ``batch`` requests, against passes of one."""
     return batch * pass_time(times, 1, append, context) / pass_time(times, batch, append, context)
+
+
+def batch_rows(models: Iterable[str], append: int, context: int) -> dict[str, Any]:
+    """Relative throughput by model and batch, with the published curve where the lengths are its own.
+
+    Keys: ``rows``, ``assumptions``, ``sources``. Service times are those of the fitted set, else of the roofline.
+    """
+    from dualplan.plan.published import points
+    from dualplan.serving.times import find_set, from_roofline, from_set
+    from dualplan.spec.hardware import read_hardware
+    from dualplan.spec.model import load_model
+    from dualplan.spec.parallel import default_parallel
+    from dualplan.spec.scenario import Scenario, Settings
+    from dualplan.spec.workload import Workload
+
+    hardware = read_hardware(BATCH_HARDWARE)
+    curve = [point for point in points() if point.kind == "batch"]
+    printed = {1: 1.0} | {getattr(point.given, "batch", 0): point.published for point in curve}
+    own = (append, context) == (PUBLISHED_APPEND, PUBLISHED_CONTEXT)
+    rows, assumptions = [], []
+    for name in models:
+        model = load_model(name, where="MODEL")
+        fitted = find_set(model.name, hardware.name)
+        if fitted is not None:
+            times = from_set(fitted, model.num_layers)
+        else:
+            workload = Workload(turns=1, context=context, append=append, generated=1)
+            scenario = Scenario(
+                settings=Settings(), hardware=hardware, decode_hardware=hardware, model=model, workload=workload
+            )
+            usable = hardware.gpu.hbm_capacity * hardware.efficiency.memory - hardware.efficiency.reserve
+            parallel = default_parallel(model, 4 * hardware.gpu.count, hardware.gpu.count, usable, "prefill")
+            times = from_roofline(scenario, parallel, parallel)
+        assumptions.append(f"{model.name}: {times.origin}")
+        for batch in BATCHES:
+            rows.append(
+                {
+                    "model": model.name,
+                    "batch": batch,
+                    "relative": relative_throughput(times, batch, append, context),
+                    "pass_s": pass_time(times, batch, append, context),
+                    "published": printed[batch] if own else None,
+                }
+            )
+    note = "paper: its figure of throughput against batch, which names neither model nor GPU in what is held here"
+    return {
+        "rows": rows,
+        "assumptions": [*assumptions, *([note] if own else [])],
+        "sources": list(dict.fromkeys(point.source for point in curve)),
+    }

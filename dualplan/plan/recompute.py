@@ -193,6 +193,16 @@ def _steady(given: p.Steady) -> float:
     return evaluate(_scenario(given, given.mode)).turns_per_s
 
 
+def _working_set(given: p.WorkingSet) -> float:
+    from dualplan.model import kv
+    from dualplan.plan.sizing import working_set_bytes
+    from dualplan.spec.model import load_model
+
+    model = load_model(given.model)
+    per_token = kv.kv_total_bytes_per_token(model, model.kv_format)
+    return float(working_set_bytes(given.arrival_rate, given.completion_time, given.total_tokens, per_token))
+
+
 def _batch(given: p.Batch) -> float:
     from dualplan.serving.times import find_set, from_set
     from dualplan.spec.model import load_model
@@ -389,6 +399,7 @@ FUNCTIONS: dict[type[p.Given], Callable[[Any], float]] = {
     p.TrajectoryMean: _trajectories,
     p.Batch: _batch,
     p.Steady: _steady,
+    p.WorkingSet: _working_set,
     p.JobTime: _job_times,
     p.Growth: _growth,
     p.Latency: _latency,
