@@ -341,7 +341,7 @@ class Derivation:
         bound = closed_form.lower_bound if prefill else closed_form.upper_bound
         load = closed_form.prefill_side_load if prefill else closed_form.decode_side_load
         ratio = self.symbols.known("pd_ratio", self.setup.prefill_nodes / self.setup.decode_nodes)
-        carried = load(ratio, *busy, known.prefill_share, known.decode_share)
+        carried = load(ratio, busy[0], busy[1], known.prefill_share, known.decode_share)
         symbols, lines = self.symbols, []
         for name, share in (("prefill", known.prefill_share), ("decode", known.decode_share)):
             if share:
@@ -370,7 +370,7 @@ class Derivation:
                 source="DualPath, section 4",
             )
         arguments = (known.capacity, *busy, known.prefill_share, known.decode_share)
-        exact = bound(numbers.capacity, *busy_exact, numbers.prefill_share, numbers.decode_share)
+        exact = bound(numbers.capacity, busy_exact[0], busy_exact[1], numbers.prefill_share, numbers.decode_share)
         paper = self._published(known.name, bound, busy)
         return self.equation(
             known.name,

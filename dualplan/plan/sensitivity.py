@@ -1,0 +1,164 @@
+"""How the rate and the P/D range follow each quantity: elasticities, and what a change of some per cent does.
+
+An elasticity is d ln y / d ln x: by how many per cent y moves when x moves by one. It is the exact derivative of the
+formula that holds now (what binds stays what binds), and a central difference where there is no formula, as for the
+lengths of a workload. Where two resources bind at once it is that of one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import msgspec
+
+from dualplan.model.closed_form import feasible_range
+from dualplan.model.symbolic import Known, exact, symbol, value_of
+from dualplan.plan.evaluate import misfits
+from dualplan.plan.parameters import PARAMETERS, Parameter, number_now, with_workload
+from dualplan.plan.problem import Setup, build, given_collectives, prepare, solve
+from dualplan.plan.ranges import constraints, exact_bytes, saturated
+from dualplan.plan.resources import storage_bandwidth
+from dualplan.spec.scenario import Scenario
+from dualplan.spec.workload import turn_mix
+
+OUTPUTS = ("turns_per_s", "lower", "upper")
+STEP = 1e-4
+"""Relative step of a central difference."""
+
+
+class Elasticity(msgspec.Struct, frozen=True, kw_only=True):
+    """Elasticities of the rate and of both ends of the range; None where there is no such value."""
+
+    parameter: Parameter
+    value: float
+    turns_per_s: float | None
+    lower: float | None
+    upper: float | None
+    method: Literal["exact", "difference"]
+
+
+class Bar(msgspec.Struct, frozen=True, kw_only=True):
+    """The rate [turns/s] with a quantity lowered and raised by the spread; one that cannot go higher stays."""
+
+    parameter: Parameter
+    value: float
+    low_value: float
+    high_value: float
+    low: float
+    base: float
+    high: float
+
+
+def elasticities(scenario: Scenario) -> tuple[Elasticity, ...]:
+    """Elasticities to every quantity that the deployment has, the strongest on the rate first."""
+    setup = _smooth(prepare(scenario))
+    found = [_elasticity(setup, parameter, value) for parameter, value in _present(setup)]
+    moved = [entry for entry in found if any(getattr(entry, name) for name in OUTPUTS)]
+    return tuple(sorted(moved, key=lambda entry: -abs(entry.turns_per_s or 0.0)))
+
+
+def tornado(scenario: Scenario, spread: float = 0.1) -> tuple[Bar, ...]:
+    """The rate with each quantity lowered and raised by ``spread``, the widest bar first; unmoved ones are left out."""
+    setup = _smooth(prepare(scenario))
+    base = turns_per_s(setup)
+    bars = []
+    for parameter, value in _present(setup):
+        ends = [value * (1 - spread), value * (1 + spread)]
+        if parameter.most is not None:
+            ends = [min(end, parameter.most) for end in ends]
+        low, high = (turns_per_s(parameter.put(setup, end)) for end in ends)
+        if abs(high - base) + abs(low - base) > 1e-9 * base:
+            bars.append(
+                Bar(
+                    parameter=parameter,
+                    value=value,
+                    low_value=ends[0],
+                    high_value=ends[1],
+                    low=low,
+                    base=base,
+                    high=high,
+                )
+            )
+    return tuple(sorted(bars, key=lambda bar: -abs(bar.high - bar.low)))
+
+
+def turns_per_s(setup: Setup) -> float:
+    """The steady rate; 0 where the deployment does not fit."""
+    problem = build(setup, setup.scenario.settings.mode)
+    return 0.0 if misfits(setup, problem) else float(solve(problem).turns_per_s or 0.0)
+
+
+def _smooth(setup: Setup) -> Setup:
+    """The deployment with a workload whose contexts stand for many, so that no block boundary is met."""
+    workload = setup.scenario.workload
+    return with_workload(setup, msgspec.structs.replace(workload, mix=turn_mix(workload)))
+
+
+def _present(setup: Setup) -> list[tuple[Parameter, float]]:
+    """Quantities that this deployment has: of both sides together, of one side where the sides differ in it."""
+    found = []
+    for parameter in PARAMETERS.values():
+        value = number_now(parameter, setup)
+        one_sided = parameter.key.startswith(("prefill_hardware", "decode_hardware"))
+        both = PARAMETERS.get(parameter.name.partition("_")[2]) if one_sided else None
+        if value and not (both and both.read(setup) is not None) and parameter.name != "pd_ratio":
+            found.append((parameter, value))
+    return found
+
+
+def outputs(setup: Setup) -> dict[str, Any]:
+    """The rate and both ends of the range; numbers or formulas, None where there is none."""
+    problem = build(setup, setup.scenario.settings.mode)
+    found: dict[str, Any] = dict.fromkeys(OUTPUTS)
+    if not misfits(setup, problem):
+        found["turns_per_s"] = solve(problem).turns_per_s
+    problem = msgspec.structs.replace(problem, given=given_collectives(setup.scenario))
+    amounts = exact_bytes(setup, problem)
+    if amounts.read and problem.mode != "oracle":
+        storage = tuple(exact(storage_bandwidth(hardware)) for _, hardware in setup.scenario.sides)
+        ends = feasible_range(constraints(setup, problem, amounts), *saturated(problem, storage))
+        found |= {"lower": ends.lower, "upper": ends.upper}
+    return found
+
+
+def _elasticity(setup: Setup, parameter: Parameter, value: float) -> Elasticity:
+    found = None if parameter.workload else _derivatives(setup, parameter, value)
+    method: Literal["exact", "difference"] = "difference" if found is None else "exact"
+    found = found if found is not None else _differences(setup, parameter, value)
+    return Elasticity(parameter=parameter, value=value, method=method, **found)
+
+
+def _derivatives(setup: Setup, parameter: Parameter, value: float) -> dict[str, float | None] | None:
+    """From the formulas of the outputs in one unknown; None where these cannot be had."""
+    unknown = symbol("x")
+    try:
+        found = outputs(parameter.put(setup, Known(exact(value), unknown)))
+    except (TypeError, ValueError, AttributeError):
+        return None
+    result: dict[str, float | None] = {}
+    for name, output in found.items():
+        if not isinstance(output, Known):
+            result[name] = 0.0 if output else None
+            continue
+        slope = output.formula.diff(unknown).subs(unknown, value).evalf()
+        result[name] = float(slope) * value / float(output.value)
+    return result
+
+
+def _differences(setup: Setup, parameter: Parameter, value: float) -> dict[str, float | None]:
+    high = value * (1 + STEP)
+    if parameter.most is not None:
+        high = min(high, parameter.most)
+    low = value * (1 - STEP)
+    below, above = (outputs(parameter.put(setup, end)) for end in (low, high))
+    return {name: _slope(below[name], above[name], low, high) for name in OUTPUTS}
+
+
+def _slope(below: Any, above: Any, low: float, high: float) -> float | None:
+    import math
+
+    if not below or not above:
+        return None
+    logarithm: Callable[[Any], float] = lambda value: math.log(float(value_of(value)))  # noqa: E731
+    return (logarithm(above) - logarithm(below)) / (math.log(high) - math.log(low))
