@@ -22,7 +22,10 @@ __all__ = ["__version__", "evaluate", "load"]
 
 
 def load(path: str | Path, sets: Iterable[str] = ()) -> Scenario:
-    """A scenario file, with ``key.path=value`` texts laid over it. Raises errors.InputError with every problem."""
+    """A scenario file, with ``key.path=value`` texts laid over it; uncertain values are at their centres.
+
+    Raises errors.InputError with every problem.
+    """
     from dualplan.spec.scenario import read_scenario, resolve, set_flags
 
     def read_trace(trace: Path) -> Workload:
@@ -31,7 +34,12 @@ def load(path: str | Path, sets: Iterable[str] = ()) -> Scenario:
         return read_trace_workload(trace)
 
     file = Path(path)
-    return resolve(read_scenario(file), sets=set_flags(sets), base=file.parent, read_trace=read_trace)
+    scenario = resolve(read_scenario(file), sets=set_flags(sets), base=file.parent, read_trace=read_trace)
+    if not scenario.settings.uncertain:
+        return scenario
+    from dualplan.spec.uncertain import centred
+
+    return centred(scenario)
 
 
 def evaluate(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dualplan.cli.options import Format, FormatOption, JsonOption, OutputOption, emit
 from dualplan.cli.scenario_flags import ScenarioFlags, scenario_command
+
+if TYPE_CHECKING:
+    from dualplan.plan.evaluate import Evaluation
+    from dualplan.plan.uncertainty import Uncertainty
 
 
 @scenario_command
@@ -20,6 +24,11 @@ def feasible(
         bool,
         typer.Option("--check-flow", help="Solve the flow problem over all pairs of nodes beside the closed form."),
     ] = False,
+    uncertain: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="A value not known exactly: '0.68 +- 0.08', '0.8..0.95'; repeatable."),
+    ] = None,
+    samples: Annotated[int | None, typer.Option(metavar="N", help="Samples of the uncertain values, 1000.")] = None,
     print_scenario: Annotated[
         bool, typer.Option("--print-scenario", help="Print the resolved scenario with origins, and stop.")
     ] = False,
@@ -38,7 +47,11 @@ def feasible(
 
     if nodes is not None and ({"prefill", "decode"} & flags.values.keys()):
         raise UsageError("--nodes finds the split itself: leave out --prefill and --decode")
+    if uncertain:
+        flags.values["uncertain"] = uncertain
     scenario = flags.resolve()
+    if samples is not None and not scenario.settings.uncertain:
+        raise UsageError("--samples belongs to --uncertain, or to the key uncertain of a scenario")
     if print_scenario:
         from dualplan.report.scenario import output as scenario_output
 
@@ -51,6 +64,24 @@ def feasible(
         answer = evaluate(scenario, check_flow=check_flow)
     else:
         answer = best_node_split(scenario, nodes, check_flow=check_flow)
-    emit(output(answer), fmt, as_json, output_file)
+    robust = _robustness(answer, samples) if scenario.settings.uncertain else None
+    emit(output(answer, robust), fmt, as_json, output_file)
     if not answer.feasible and not exit_zero:
         raise typer.Exit(4)
+
+
+def _robustness(answer: Evaluation, samples: int | None) -> Uncertainty:
+    """The verdict over samples of the uncertain values, with a progress line on a terminal."""
+    from dualplan.cli.progress import progress
+    from dualplan.plan.uncertainty import SAMPLES, assess
+
+    scenario = answer.scenario
+    with progress("samples") as show:
+        return assess(
+            scenario,
+            answer.prefill_nodes,
+            answer.decode_nodes,
+            samples=SAMPLES if samples is None else samples,
+            seed=scenario.settings.seed,
+            progress=show,
+        )

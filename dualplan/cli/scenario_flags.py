@@ -95,14 +95,21 @@ class ScenarioFlags:
         self.values = {name: value for name, value in values.items() if value is not None}
 
     def resolve(self) -> Scenario:
-        """The scenario of file and flags. Raises InputError with all problems."""
+        """The scenario of file and flags, uncertain values at their centres. Raises InputError with all problems."""
         from dualplan.spec.scenario import resolve, set_flags
 
         tree = self._tree()
         sets = set_flags(self.values.get("set_", ()))
-        return resolve(tree, sets=sets, base=self.file.parent if self.file else None, read_trace=read_trace_workload)
+        base = self.file.parent if self.file else None
+        scenario = resolve(tree, sets=sets, base=base, read_trace=read_trace_workload)
+        if not scenario.settings.uncertain:
+            return scenario
+        from dualplan.spec.uncertain import centred
+
+        return centred(scenario)
 
     def _tree(self) -> Node:
+        from dualplan.errors import InputError
         from dualplan.spec.load import Node, with_value
         from dualplan.spec.scenario import read_scenario
 
@@ -113,6 +120,11 @@ class ScenarioFlags:
                 tree = with_value(tree, tuple(key.split(".")), Node(self.values[name], flag, origin="flag"))
         if "collective_load" in self.values:
             tree = with_value(tree, ("collective_load",), _sides(self.values["collective_load"], "--collective-load"))
+        for text in self.values.get("uncertain", ()):
+            key, equals, value = text.partition("=")
+            if not equals or not key.strip():
+                raise InputError("--uncertain", f'"{text[:60]}" is not KEY=VALUE', "such as balance='1.18 +- 0.1'")
+            tree = with_value(tree, ("uncertain", key.strip()), Node(value, "--uncertain", origin="flag"))
         return tree
 
 

@@ -47,6 +47,11 @@ def assumptions(answer: Evaluation) -> tuple[str, ...]:
             found += _machine(answer, hardware)
     if answer.scenario.variants:
         found.append("the P/D ranges are those of the usual nodes")
+    if settings.uncertain:
+        found.append(
+            "uncertain values are independent, x +- d normal with standard deviation d, a..b equally likely; all else is "
+            "for their centres"
+        )
     flags = {place for key, place in answer.scenario.origins.items() if place.startswith("--") and key not in NAMED}
     if flags:
         found.append("given: " + ", ".join(sorted(flags)))

@@ -19,19 +19,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualplan.errors import InputError
+from dualplan.model.closed_form import Constraint, feasible_range
 from dualplan.plan.evaluate import check_demand, misfits, unloaded_ttft
-from dualplan.plan.problem import build, prepare, solve
-from dualplan.plan.ranges import all_traffic_range
-from dualplan.spec.change import changed
-from dualplan.spec.load import Node
+from dualplan.plan.problem import Problem, build, prepare, solve
+from dualplan.plan.ranges import saturated
+from dualplan.plan.resources import storage_bandwidth
 from dualplan.spec.scenario import Scenario
-from dualplan.spec.uncertain import MOST, Uncertain, parse_uncertain
+from dualplan.spec.uncertain import Uncertain, uncertain_values, with_values
 
 Floats = NDArray[np.float64]
 
 SAMPLES = 1000
 MOST_SAMPLES = 100_000
-INDEX_EVALUATIONS = 1200
+INDEX_EVALUATIONS = 2400
 """Evaluations for indices, shared by the values."""
 
 FEWEST = 64
@@ -95,42 +95,6 @@ class Uncertainty(msgspec.Struct, frozen=True, kw_only=True):
     measure_next: str | None
 
 
-def uncertain_values(scenario: Scenario) -> tuple[Uncertain, ...]:
-    """The uncertain values of a scenario. Raises InputError with every problem."""
-    found: list[Uncertain] = []
-    problems: list[str] = []
-    for key, text in scenario.settings.uncertain.items():
-        where = f"{scenario.origins.get(f'uncertain.{key}', 'uncertain')}: {key}"
-        try:
-            found.append(parse_uncertain(key, text, where))
-        except InputError as error:
-            problems += error.problems
-    if len(found) > MOST:
-        problems.append(f"uncertain: {len(found)} values are more than {MOST}")
-    if found and scenario.variants:
-        problems.append("uncertain: nodes of a side that differ (variants) are not sampled")
-    if problems:
-        raise InputError("", problems=problems)
-    return tuple(found)
-
-
-def with_values(scenario: Scenario, values: Sequence[Uncertain], numbers: Sequence[float]) -> Scenario:
-    """The scenario with each uncertain value at a number. Raises InputError where they do not go together."""
-    return changed(
-        scenario,
-        [
-            (value.path, Node(value.written(float(number)), f"uncertain {value.key}", origin="flag"))
-            for value, number in zip(values, numbers, strict=True)
-        ],
-    )
-
-
-def centred(scenario: Scenario) -> Scenario:
-    """The scenario with its uncertain values at their centres, which is what its plain answer is about."""
-    values = uncertain_values(scenario)
-    return with_values(scenario, values, [value.centre for value in values]) if values else scenario
-
-
 def judge(scenario: Scenario, prefill_nodes: int, decode_nodes: int) -> Judged:
     """Rate and verdict alone, by the rules of dualplan.plan.evaluate."""
     setup = prepare(scenario, prefill_nodes, decode_nodes)
@@ -139,7 +103,7 @@ def judge(scenario: Scenario, prefill_nodes: int, decode_nodes: int) -> Judged:
     slo, faults = scenario.settings.slo, ["memory"] if memory else []
     rate = None if memory else solve(problem)
     turns = 0.0 if rate is None else float(rate.turns_per_s or 0.0)
-    if not all_traffic_range(setup, problem).contains(prefill_nodes / decode_nodes):
+    if not _inside_range(problem, scenario, prefill_nodes / decode_nodes):
         faults.append("range")
     check = check_demand(setup, turns)
     if check is not None and check.utilization > 1:
@@ -149,6 +113,25 @@ def judge(scenario: Scenario, prefill_nodes: int, decode_nodes: int) -> Judged:
     if problem.tpot_unreachable:
         faults.append("tpot")
     return Judged(turns_per_s=turns, faults=tuple(faults))
+
+
+def _inside_range(problem: Problem, scenario: Scenario, pd_ratio: float) -> bool:
+    """Whether a ratio lies in the range with all traffic, in floats: exact fractions of sampled values take longer and
+    say the same.
+    """
+    read = problem.amounts.read
+    if not read or problem.mode == "oracle":
+        return True
+    found = feasible_range(
+        [
+            Constraint(resource.name, resource.side, resource.nominal, resource.prefill / read, resource.decode / read)
+            for resource in problem.resources
+            if resource.in_range and resource.side is not None
+        ],
+        *saturated(problem, (storage_bandwidth(scenario.hardware), storage_bandwidth(scenario.decode_hardware))),
+    )
+    # a ratio on a bound is inside, whatever rounding says
+    return found.contains(pd_ratio) or found.contains(pd_ratio * (1 + 1e-12)) or found.contains(pd_ratio * (1 - 1e-12))
 
 
 def hypercube(count: int, dimensions: int, seed: int) -> Floats:

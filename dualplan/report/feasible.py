@@ -17,20 +17,22 @@ from dualplan.units import show, significant
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from dualplan.plan.uncertainty import Uncertainty
+
 SCHEMA = "dualplan/feasible/1"
 BAR_ENDS = (0.1, 10.0)
 QUIET = 0.05
 """Resources used less than this are named in one line instead of a row each."""
 
 
-def output(answer: Evaluation) -> Output:
+def output(answer: Evaluation, uncertainty: Uncertainty | None = None) -> Output:
     """The result in all formats; csv and jsonl hold one row with the figures that are compared between deployments."""
-    data = document(answer)
+    data = document(answer, uncertainty)
     return Output(
         data=data,
         rows=[_row(data)],
-        text=lambda console: show_answer(answer, console),
-        markdown=lambda: markdown(answer),
+        text=lambda console: show_answer(answer, console, uncertainty),
+        markdown=lambda: markdown(answer, uncertainty),
     )
 
 
@@ -50,7 +52,7 @@ def _row(data: dict[str, Any]) -> dict[str, Any]:
 # ---------------------------------------------------------------- machines
 
 
-def document(answer: Evaluation) -> dict[str, Any]:
+def document(answer: Evaluation, uncertainty: Uncertainty | None = None) -> dict[str, Any]:
     """The JSON document; keys and units as dualplan/feasible/1 has them."""
     demand, settings = answer.demand, answer.scenario.settings
     turns = answer.turns_per_s
@@ -144,11 +146,18 @@ def document(answer: Evaluation) -> dict[str, Any]:
         },
         "pair_traffic_prefill_read_bytes_per_s": answer.pair_traffic[0],
         "pair_traffic_decode_read_bytes_per_s": answer.pair_traffic[1],
+        "uncertainty": None if uncertainty is None else _uncertainty(uncertainty),
         "compute_times": demand.compute_origin,
         "assumptions": list(assumptions(answer)),
         "sources": sources(answer.scenario),
         "inputs_sha256": inputs_sha256(answer),
     }
+
+
+def _uncertainty(found: Uncertainty) -> dict[str, Any]:
+    from dualplan.report.uncertainty import document as uncertainty_document
+
+    return uncertainty_document(found)
 
 
 def _qos(answer: Evaluation) -> dict[str, Any]:
@@ -352,7 +361,7 @@ def range_bar(answer: Evaluation, width: int) -> tuple[str, str]:
     return "|" + "".join(cells) + "|", " " + "".join(labels).rstrip()
 
 
-def show_answer(answer: Evaluation, console: Console) -> None:
+def show_answer(answer: Evaluation, console: Console, uncertainty: Uncertainty | None = None) -> None:
     """Print the human view: the answer, the ranges, the resources, what was assumed."""
     from rich.text import Text
 
@@ -373,6 +382,11 @@ def show_answer(answer: Evaluation, console: Console) -> None:
         wrapped(text, "bold green" if answer.feasible else "bold red")
     for text in lines[count:]:
         wrapped(text, hanging=11)
+    if uncertainty is not None:
+        from dualplan.report.uncertainty import lines as uncertainty_lines
+
+        for text in uncertainty_lines(uncertainty):
+            wrapped(text, hanging=11)
     line()
     _show_ranges(answer, console, width)
     if answer.splits:
@@ -453,10 +467,15 @@ def _amount(value: float, unit: str) -> str:
     return f"{significant(value)}/s" if unit == "turns/s" else show(value, unit)
 
 
-def markdown(answer: Evaluation) -> str:
+def markdown(answer: Evaluation, uncertainty: Uncertainty | None = None) -> str:
     """The answer as a short Markdown section."""
     lines = [f"## {headline(answer)}", ""]
     lines += [f"- {text}" for text in verdict(answer)]
+    if uncertainty is not None:
+        from dualplan.report import uncertainty as about
+
+        lines += [f"- {' '.join(text.split())}" for text in about.lines(uncertainty)]
+        lines += about.markdown(uncertainty)
     lines += ["", "| P/D range | lower | set by | upper | set by |", "|---|---|---|---|---|"]
     lines += ["| " + " | ".join(row) + " |" for row in range_rows(answer)]
     lines += ["", "| resource | load | capacity | used |", "|---|--:|--:|--:|"]

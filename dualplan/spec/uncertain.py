@@ -1,7 +1,8 @@
 """Values that are not known exactly, as text: ``0.68 +- 0.08``, ``429 +- 20 %``, ``350Gb/s..400Gb/s``.
 
 ``x +- d`` is a normal distribution with mean x and standard deviation d, per cent of x where d has that unit, cut at
-the values that the key may have. ``a..b`` is an interval in which every value is as likely.
+the values that the key may have. ``a..b`` is an interval in which every value is as likely. Where nothing is sampled,
+a scenario has its uncertain values at their centres.
 """
 
 from __future__ import annotations
@@ -10,15 +11,17 @@ import math
 import re
 import types
 import typing
+from collections.abc import Sequence
 from statistics import NormalDist
 from typing import Any, Literal
 
 import msgspec
 
 from dualplan.errors import InputError, did_you_mean
+from dualplan.spec.change import changed
 from dualplan.spec.hardware import Hardware
-from dualplan.spec.load import hint_of
-from dualplan.spec.scenario import PLAIN_MEANS, Settings
+from dualplan.spec.load import Node, hint_of
+from dualplan.spec.scenario import PLAIN_MEANS, Scenario, Settings
 from dualplan.units import parse
 
 HARDWARE = ("hardware", "prefill_hardware", "decode_hardware")
@@ -171,3 +174,39 @@ def _number(hint: Any) -> tuple[Any, dict[str, Any]] | None:
 
 def _no_number(key: str, where: str) -> typing.NoReturn:
     raise InputError(where, f'"{key[:60]}" is no number that can be uncertain', "such as hardware.snic.efficiency")
+
+
+def uncertain_values(scenario: Scenario) -> tuple[Uncertain, ...]:
+    """The uncertain values of a scenario. Raises InputError with every problem."""
+    found: list[Uncertain] = []
+    problems: list[str] = []
+    for key, text in scenario.settings.uncertain.items():
+        where = f"{scenario.origins.get(f'uncertain.{key}', 'uncertain')}: {key}"
+        try:
+            found.append(parse_uncertain(key, text, where))
+        except InputError as error:
+            problems += error.problems
+    if len(found) > MOST:
+        problems.append(f"uncertain: {len(found)} values are more than {MOST}")
+    if found and scenario.variants:
+        problems.append("uncertain: nodes of a side that differ (variants) are not sampled")
+    if problems:
+        raise InputError("", problems=problems)
+    return tuple(found)
+
+
+def with_values(scenario: Scenario, values: Sequence[Uncertain], numbers: Sequence[float]) -> Scenario:
+    """The scenario with each uncertain value at a number. Raises InputError where they do not go together."""
+    return changed(
+        scenario,
+        [
+            (value.path, Node(value.written(float(number)), f"uncertain {value.key}", origin="flag"))
+            for value, number in zip(values, numbers, strict=True)
+        ],
+    )
+
+
+def centred(scenario: Scenario) -> Scenario:
+    """The scenario with its uncertain values at their centres. Raises InputError with every problem of them."""
+    values = uncertain_values(scenario)
+    return with_values(scenario, values, [value.centre for value in values]) if values else scenario
