@@ -152,3 +152,24 @@ def write_text(path: Path, text: str) -> None:
         return
     with written(path, f"-o {path}") as file:
         file.write(text.encode("utf-8"))
+
+
+def check_place(path: Path | None, flag: str) -> None:
+    """Find out before a long run whether a file can be written. Raises InputError."""
+    from dualplan.errors import InputError
+
+    if path is None or str(path) == "-":
+        return
+    try:
+        target = Path(os.path.realpath(path))
+        if target.is_dir():
+            raise InputError(flag, f"{path} is a directory")
+        if target.exists() and not target.is_file():
+            return
+        folder = target.parent
+        if not folder.is_dir():
+            raise InputError(flag, f"{path} cannot be written: {folder} is not a folder")
+        if not os.access(folder, os.W_OK):
+            raise InputError(flag, f"{path} cannot be written: no permission in {folder}")
+    except (OSError, ValueError) as error:
+        raise InputError(flag, f"{path} cannot be written: {getattr(error, 'strerror', None) or error}") from None

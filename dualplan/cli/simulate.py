@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dualplan.cli.options import Format, FormatOption, JsonOption, OutputOption, emit, write_text
+from dualplan.cli.options import Format, FormatOption, JsonOption, OutputOption, check_place, emit, write_text
 from dualplan.cli.scenario_flags import ScenarioFlags, scenario_command
 
 if TYPE_CHECKING:
@@ -80,8 +80,8 @@ def simulate(
 
     if str(timeline_file) == "-" and str(output_file or "-") == "-":
         raise UsageError("--timeline - and the result both go to standard output: give -o FILE for the result")
-    _check_place(timeline_file, "--timeline")
-    _check_place(output_file, "-o")
+    check_place(timeline_file, "--timeline")
+    check_place(output_file, "-o")
     scenario = flags.resolve()
     rate = scenario.settings.demand.arrival_rate
     online_given = "arrival_rate" in flags.values
@@ -125,27 +125,40 @@ def simulate(
         raise typer.Exit(4)
 
 
-def _check_place(path: Path | None, flag: str) -> None:
-    """Find out before a long run whether a file can be written. Raises InputError."""
-    import os
+def simulation_documents(flags: ScenarioFlags, scenario: Scenario) -> dict[str, Any]:
+    """Documents of ``dualplan simulate``: ``capacity`` under the SLO, and ``run`` at the demand, None without one.
 
-    from dualplan.errors import InputError
+    Only ``reasons`` where the deployment cannot be simulated.
+    """
+    from dualplan.errors import InfeasibleError, InputError
+    from dualplan.report.simulate import output
+    from dualplan.schedule.registry import policies
+    from dualplan.spec.workload import mean_turns
 
-    if path is None or str(path) == "-":
-        return
+    demand = scenario.settings.demand
+    rates = [demand.arrival_rate, demand.turn_rate and demand.turn_rate / mean_turns(scenario.workload)]
+    rate = max((rate for rate in rates if rate is not None), default=None)
+    common: dict[str, Any] = {
+        "agents": None,
+        "modes": (scenario.settings.mode,),
+        "duration": None,
+        "warm_up": None,
+        "runs": 1,
+        "seed": scenario.settings.seed,
+        "tokens_per_step": 1.0,
+        "scales": (1.0, 1.0),
+        "policies": policies(scenario.settings.policy),
+    }
+    found: dict[str, Any] = {"run": None}
     try:
-        target = Path(os.path.realpath(path))
-        if target.is_dir():
-            raise InputError(flag, f"{path} is a directory")
-        if target.exists() and not target.is_file():
-            return
-        folder = target.parent
-        if not folder.is_dir():
-            raise InputError(flag, f"{path} cannot be written: {folder} is not a folder")
-        if not os.access(folder, os.W_OK):
-            raise InputError(flag, f"{path} cannot be written: no permission in {folder}")
-    except (OSError, ValueError) as error:
-        raise InputError(flag, f"{path} cannot be written: {getattr(error, 'strerror', None) or error}") from None
+        answer, _ = _answer(flags, scenario, _Call(rate=None, find_capacity=True, **common), False)
+        found["capacity"] = output(answer).data
+        if rate is not None:
+            answer, _ = _answer(flags, scenario, _Call(rate=rate, find_capacity=False, **common), False)
+            found["run"] = output(answer).data
+    except (InfeasibleError, InputError) as error:
+        return {"reasons": str(error).splitlines()}
+    return found
 
 
 class _Call:

@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 
 def output(scenario: Scenario) -> Output:
     """One row a value: its key, the value in SI units, and where it came from (a flag, a file and line, or default)."""
-    rows = list(_rows(scenario))
+    rows = list(value_rows(scenario))
     data = {"schema": "dualplan/scenario/1", "values": rows}
     return Output(data=data, rows=rows, text=lambda console: _show(rows, console))
 
 
-def _rows(scenario: Scenario) -> list[dict[str, Any]]:
+def value_rows(scenario: Scenario) -> list[dict[str, Any]]:
+    """Every value of a scenario: key, value in SI units, unit, origin."""
     rows: list[dict[str, Any]] = []
 
     def visit(value: Any, key: str, fallback: str, dimension: str = "") -> None:
@@ -64,17 +65,19 @@ def _origin(origins: dict[str, str], key: str, fallback: str) -> str:
 def _show(rows: list[dict[str, Any]], console: Console) -> None:
     width = max(len(row["key"]) for row in rows) + 2
     for row in rows:
-        console.print(f"{row['key']:<{width}}{_text(row['value'], row['unit'])}  # {row['origin']}", soft_wrap=True)
+        console.print(
+            f"{row['key']:<{width}}{value_text(row['value'], row['unit'])}  # {row['origin']}", soft_wrap=True
+        )
 
 
-def _text(value: Any, unit: str | None) -> str:
+def value_text(value: Any, unit: str | None) -> str:
     """A value as it would be written in YAML."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list):
-        return "[" + ", ".join(_text(item, None) for item in value) + "]"
+        return "[" + ", ".join(value_text(item, None) for item in value) + "]"
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {_text(child, None)}" for key, child in value.items()) + "}"
+        return "{" + ", ".join(f"{key}: {value_text(child, None)}" for key, child in value.items()) + "}"
     if isinstance(value, float) and unit not in (None, "1"):
         return show(value, unit or "1", 4)
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,179 @@
+"""``dualplan report``."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dualplan.cli.options import check_place, note, print_text, write_text
+from dualplan.cli.scenario_files import scenarios_command
+from dualplan.cli.scenario_flags import ScenarioFlags
+
+if TYPE_CHECKING:
+    from dualplan.report.blocks import Document
+    from dualplan.report.labels import Labels
+    from dualplan.report.review import Review
+
+MOST_SCENARIOS = 20
+
+
+class ReportFormat(StrEnum):
+    """Forms of a report."""
+
+    html = "html"
+    md = "md"
+
+
+class ReportLanguage(StrEnum):
+    """Languages of a report."""
+
+    en = "en"
+    zh = "zh"
+
+
+SUFFIXES = {
+    ".html": ReportFormat.html,
+    ".htm": ReportFormat.html,
+    ".md": ReportFormat.md,
+    ".markdown": ReportFormat.md,
+}
+
+
+@scenarios_command
+def report(
+    flags: list[ScenarioFlags],
+    output_file: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="FILE.html (one file), or FILE.md and the folder FILE_figures."
+        ),
+    ] = None,
+    fmt: Annotated[
+        ReportFormat | None, typer.Option("-f", "--format", help="html or md, where the file's name does not say.")
+    ] = None,
+    lang: Annotated[
+        ReportLanguage, typer.Option(help="Language of headings and sentences: en or zh.")
+    ] = ReportLanguage.en,
+    simulate: Annotated[
+        bool, typer.Option("--simulate", help="Also simulate the demand, and the capacity under the SLO.")
+    ] = False,
+    exit_zero: Annotated[bool, typer.Option("--exit-zero", help="End with 0 even if not feasible.")] = False,
+) -> None:
+    """The document for a capacity review, as HTML or Markdown; several scenarios are compared.
+
+    Holds the answer, ranges, links, modes, risks, assumptions with sources, equations and the inputs. Ends with 4 if a
+    scenario is not feasible (the document is written all the same).
+    """
+    from dualplan.errors import UsageError
+
+    form = _form(output_file, fmt)
+    assert output_file is not None
+    if len(flags) > MOST_SCENARIOS:
+        raise UsageError(f"{len(flags)} scenarios are more than the {MOST_SCENARIOS} that fit one report")
+    check_place(output_file, "-o")
+    from dualplan.report.labels import Labels
+    from dualplan.report.report import report as make
+
+    reviews = _reviews(flags, simulate)
+    labels = Labels(lang.value)
+    document = make(reviews, labels, _command(flags, output_file, fmt, lang, simulate, exit_zero))
+    _write(document, labels, form, output_file)
+    infeasible = [review for review in reviews if not review.answer.feasible]
+    if infeasible and not exit_zero:
+        note(f"not feasible: {len(infeasible)} of {len(reviews)} scenarios")
+        raise typer.Exit(4)
+
+
+def _form(file: Path | None, fmt: ReportFormat | None) -> ReportFormat:
+    from dualplan.errors import UsageError
+
+    if file is None:
+        raise UsageError("say where the report goes: -o report.html or -o report.md")
+    form = fmt or SUFFIXES.get(file.suffix.lower())
+    if form is None:
+        what = "standard output has no name" if str(file) == "-" else f'"{file.suffix}" is neither .html nor .md'
+        raise UsageError(f"-o {file}: {what}; name the file so, or give --format html or --format md")
+    return form
+
+
+def _reviews(flags: list[ScenarioFlags], simulate: bool) -> list[Review]:
+    """All scenarios, computed. Raises InputError with the problems of all of them."""
+    from dualplan.errors import InputError
+    from dualplan.report.review import review
+
+    scenarios, problems = [], []
+    for one in flags:
+        try:
+            scenarios.append(one.resolve())
+        except InputError as error:
+            problems.extend(line for line in error.problems if line not in problems)
+    if problems:
+        raise InputError("", problems=problems)
+    found = []
+    for one, scenario in zip(flags, scenarios, strict=True):
+        simulation = None
+        if simulate:
+            from dualplan.cli.simulate import simulation_documents
+
+            simulation = simulation_documents(one, scenario)
+        name = scenario.settings.name or (one.file.stem if one.file else scenario.model.title)
+        file = None if one.file is None else str(one.file)
+        found.append(review(scenario, label=name, file=file, simulation=simulation))
+    return found
+
+
+def _write(document: Document, labels: Labels, form: ReportFormat, file: Path) -> None:
+    from dualplan.report.document import html, markdown
+
+    to_stdout = str(file) == "-"
+    if form is ReportFormat.html:
+        text, drawings = html(document, labels), {}
+    else:
+        text, drawings = markdown(document, labels, "" if to_stdout else f"{file.stem}_figures")
+    if to_stdout:
+        print_text(text)
+        return
+    if drawings:
+        _write_figures(file.with_name(f"{file.stem}_figures"), drawings)
+    write_text(file, text)
+    beside = f" and {len(drawings)} figures in {file.stem}_figures" if drawings else ""
+    note(f"{file}: {len(text.encode()) / 1e3:,.0f} kB{beside}")
+
+
+def _write_figures(folder: Path, drawings: dict[str, str]) -> None:
+    from dualplan.errors import InputError
+
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise InputError(f"-o {folder}", f"the folder of figures cannot be made: {error.strerror or error}") from None
+    for name, text in drawings.items():
+        write_text(folder / name, text)
+
+
+def _command(
+    flags: list[ScenarioFlags],
+    file: Path,
+    fmt: ReportFormat | None,
+    lang: ReportLanguage,
+    simulate: bool,
+    exit_zero: bool,
+) -> str:
+    """The command line of this call, in one order and quoted for a shell."""
+    from shlex import join
+
+    words: list[Any] = ["dualplan", "report", *(one.file for one in flags if one.file is not None)]
+    for name, value in flags[0].values.items():
+        if name == "file":
+            continue
+        flag = "--" + name.rstrip("_").replace("_", "-")
+        for item in value if isinstance(value, (list, tuple)) else [value]:
+            words += [flag, item]
+    words += ["--lang", lang.value] if lang is not ReportLanguage.en else []
+    words += ["--simulate"] if simulate else []
+    words += ["--exit-zero"] if exit_zero else []
+    words += ["-f", fmt.value] if fmt is not None else []
+    return join(map(str, [*words, "-o", file]))

@@ -1,0 +1,181 @@
+"""What a report is made of, before it is HTML or Markdown: sections of blocks, and texts of known origin.
+
+A text is plain data (numbers with their units), a labelled sentence, a name that a user chose, English prose of the
+program, or several of these in a row. Renderers escape all of them; names are isolated, so that right-to-left text
+and long text stay where they belong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal
+
+import msgspec
+
+
+class _Record(msgspec.Struct, frozen=True):
+    pass
+
+
+class Say(_Record, frozen=True):
+    """A sentence of the table of labels, with values for the names in braces."""
+
+    key: str
+    values: dict[str, Any] = {}
+
+
+class Name(_Record, frozen=True):
+    """Text that a user chose: a name, a note, a path."""
+
+    text: str
+
+
+class Prose(_Record, frozen=True):
+    """An English sentence of the program, such as an assumption; the same in reports of all languages."""
+
+    text: str
+
+
+Text = str | Say | Name | Prose | tuple[Any, ...]
+Align = Literal["left", "right"]
+
+
+def say(key: str, **values: Any) -> Say:
+    """A labelled sentence: ``say("rate", turns="62 turns/s")``."""
+    return Say(key, values)
+
+
+class Paragraph(_Record, frozen=True):
+    kind: ClassVar[str] = "paragraph"
+    text: Text
+    role: Literal["", "lead", "note"] = ""
+
+
+class Verdict(_Record, frozen=True):
+    """The answer in a word, and the sentences that say it."""
+
+    kind: ClassVar[str] = "verdict"
+    good: bool
+    word: Text
+    sentences: tuple[Text, ...]
+
+
+class Tiles(_Record, frozen=True):
+    """Key figures: label, value, remark."""
+
+    kind: ClassVar[str] = "tiles"
+    items: tuple[tuple[Text, Text, Text], ...]
+
+
+class Bullets(_Record, frozen=True):
+    kind: ClassVar[str] = "bullets"
+    items: tuple[Text, ...]
+
+
+class Table(_Record, frozen=True):
+    """``align`` of the columns; ``marked``: rows that stand out, each with ``mark`` in words in one of its cells.
+
+    ``bars``: for each row the share (0..1) drawn as a bar behind its last cell. The first column names the rows.
+    """
+
+    kind: ClassVar[str] = "table"
+    caption: Text
+    header: tuple[Text, ...]
+    rows: tuple[tuple[Text, ...], ...]
+    align: tuple[Align, ...]
+    marked: tuple[int, ...] = ()
+    bars: tuple[float, ...] = ()
+
+
+class Figure(_Record, frozen=True):
+    """An SVG drawing by its name, with what it shows in words and the table of its values."""
+
+    kind: ClassVar[str] = "figure"
+    name: str
+    svg: str
+    alt: Text
+    caption: Text
+    table: Table
+
+
+class Equation(_Record, frozen=True):
+    """One equation: its name, MathML, LaTeX for Markdown, and a remark."""
+
+    kind: ClassVar[str] = "equation"
+    title: Text
+    mathml: str
+    latex: str
+    note: Text = ""
+
+
+class Code(_Record, frozen=True):
+    kind: ClassVar[str] = "code"
+    text: str
+
+
+class Folded(_Record, frozen=True):
+    """Blocks behind a line that opens them."""
+
+    kind: ClassVar[str] = "folded"
+    summary: Text
+    blocks: tuple[Any, ...]
+
+
+Block = Paragraph | Verdict | Tiles | Bullets | Table | Figure | Equation | Code | Folded
+
+
+class Section(_Record, frozen=True):
+    """A heading and what stands below it; ``anchor`` is its id in the document."""
+
+    anchor: str
+    title: Text
+    blocks: tuple[Block, ...] = ()
+    sections: tuple[Section, ...] = ()
+
+
+class Document(_Record, frozen=True):
+    """A report. ``data``: the JSON document of the same figures."""
+
+    title: Text
+    subtitle: Text
+    footer: Text
+    sections: tuple[Section, ...]
+    data: dict[str, Any]
+
+
+def table(
+    caption: Text,
+    header: Sequence[Text],
+    rows: Sequence[Sequence[Text]],
+    align: str,
+    *,
+    marked: Sequence[int] = (),
+    bars: Sequence[float] = (),
+) -> Table:
+    """A table; ``align`` has a letter a column, ``l`` or ``r``."""
+    sides: dict[str, Align] = {"l": "left", "r": "right"}
+    return Table(
+        caption=caption,
+        header=tuple(header),
+        rows=tuple(tuple(row) for row in rows),
+        align=tuple(sides[letter] for letter in align),
+        marked=tuple(marked),
+        bars=tuple(bars),
+    )
+
+
+def figures(sections: Sequence[Section]) -> list[Figure]:
+    """All figures of sections, in order."""
+    found: list[Figure] = []
+
+    def visit(blocks: Sequence[Any]) -> None:
+        for block in blocks:
+            if isinstance(block, Figure):
+                found.append(block)
+            elif isinstance(block, Folded):
+                visit(block.blocks)
+
+    for section in sections:
+        visit(section.blocks)
+        found += figures(section.sections)
+    return found

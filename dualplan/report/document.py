@@ -1,0 +1,158 @@
+"""A report as one HTML file or as Markdown with a folder of figures; both from the same blocks."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from string import Formatter
+from typing import TYPE_CHECKING, Any
+
+from dualplan.errors import printable
+from dualplan.report.blocks import Document, Name, Prose, Say, figures
+from dualplan.report.figures import themed
+from dualplan.report.labels import Labels
+from dualplan.report.output import clean
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from markupsafe import Markup
+
+LONGEST = 120
+"""Characters of a name that are shown; HTML keeps the first LONGEST_TITLE of them as its tooltip."""
+
+LONGEST_TITLE = 2000
+
+
+def html(document: Document, labels: Labels) -> str:
+    """The report as one file that needs nothing from anywhere else."""
+    from markupsafe import Markup
+
+    words = _HtmlWords(labels)
+    drawings = {figure.name: Markup(themed(figure.svg)) for figure in figures(document.sections)}
+    template = _environment(words).get_template("report.html")
+    # "<" would let a name in the data end the script element
+    data = json.dumps(clean(document.data), ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
+    text = template.render(document=document, labels=labels, drawings=drawings, data=Markup(data), plain=words.plain)
+    return re.sub(r"\n\s*\n+", "\n", text) + "\n"
+
+
+def markdown(document: Document, labels: Labels, folder: str) -> tuple[str, dict[str, str]]:
+    """The report as Markdown, and its figures by file name; ``folder`` is what the text calls their folder.
+
+    An empty folder leaves the figures out and keeps the tables behind them.
+    """
+    words = _MarkdownWords(labels)
+    template = _environment(words).get_template("report.md")
+    text = template.render(document=document, labels=labels, folder=folder, table=words.table, plain=words.plain)
+    drawn = {f"{figure.name}.svg": _standalone(figure.svg) for figure in figures(document.sections)} if folder else {}
+    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n", drawn
+
+
+def _standalone(svg: str) -> str:
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + svg
+
+
+def _environment(words: Any) -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("dualplan.report"),
+        autoescape=isinstance(words, _HtmlWords),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["t"] = words.text
+    return environment
+
+
+def shortened(text: str) -> str:
+    """A name of a length that can be read; how long it was is said."""
+    text = printable(text.replace("\n", " "))
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 20]}… ({len(text):,})"
+
+
+class _Words:
+    """Texts in one language, as plain text."""
+
+    def __init__(self, labels: Labels) -> None:
+        self.labels = labels
+
+    def plain(self, text: Any) -> str:
+        """A text without any markup, for titles and attributes."""
+        if isinstance(text, Say):
+            return self.labels[text.key].format(**{key: self.plain(value) for key, value in text.values.items()})
+        if isinstance(text, Name):
+            return shortened(text.text)
+        if isinstance(text, Prose):
+            return printable(text.text)
+        if isinstance(text, tuple):
+            return "".join(self.plain(part) for part in text)
+        return str(text)
+
+
+class _HtmlWords(_Words):
+    """Everything but the templates' own markup is escaped; names are isolated from the direction of what surrounds."""
+
+    def text(self, text: Any) -> Markup:
+        from markupsafe import Markup, escape
+
+        if isinstance(text, Say):
+            values = {key: self.text(value) for key, value in text.values.items()}
+            return Markup(escape(self.labels[text.key])).format(**values)
+        if isinstance(text, Name):
+            shown = shortened(text.text)
+            whole = printable(text.text)[:LONGEST_TITLE]
+            title = Markup(' title="{}"').format(whole) if len(shown) < len(whole) else ""
+            return Markup("<bdi{}>{}</bdi>").format(title, shown)
+        if isinstance(text, Prose):
+            language = Markup(' lang="en"') if self.labels.language != "en" else ""
+            return Markup('<span dir="auto"{}>{}</span>').format(language, printable(text.text))
+        if isinstance(text, tuple):
+            return Markup("").join(self.text(part) for part in text)
+        return escape(str(text))
+
+
+class _MarkdownWords(_Words):
+    """What Markdown would read as markup is escaped; names with other directions are isolated by characters."""
+
+    def text(self, text: Any) -> str:
+        if isinstance(text, Say):
+            pieces = Formatter().parse(self.labels[text.key])
+            return "".join(_marked(said) + (self.text(text.values[key]) if key else "") for said, key, *_ in pieces)
+        if isinstance(text, Name):
+            shown = _marked(shortened(text.text))
+            return f"\u2068{shown}\u2069" if _has_right_to_left(shown) else shown
+        if isinstance(text, Prose):
+            return _marked(printable(text.text))
+        if isinstance(text, tuple):
+            return "".join(self.text(part) for part in text)
+        return _marked(str(text))
+
+    def table(self, block: Any) -> str:
+        """A pipe table; rows that stand out are bold."""
+        rule = [":--" if side == "left" else "--:" for side in block.align]
+        lines = [_pipes([self.text(cell) for cell in block.header]), _pipes(rule)]
+        for index, row in enumerate(block.rows):
+            cells = [self.text(cell) for cell in row]
+            if index in block.marked:
+                cells = [f"**{cell.strip()}**" if cell.strip() else cell for cell in cells]
+            lines.append(_pipes(cells))
+        return "\n".join(lines)
+
+
+def _pipes(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _marked(text: str) -> str:
+    """Markdown for literally this text."""
+    text = re.sub(r"[\\`*_\[\]|~#$]", r"\\\g<0>", text.replace("\n", " "))
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _has_right_to_left(text: str) -> bool:
+    import unicodedata
+
+    return any(unicodedata.bidirectional(letter) in ("R", "AL") for letter in text)
