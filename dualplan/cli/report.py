@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dualplan.report.blocks import Document
     from dualplan.report.labels import Labels
     from dualplan.report.review import Review
+    from dualplan.spec.scenario import Scenario
 
 MOST_SCENARIOS = 20
 
@@ -104,7 +105,8 @@ def _reviews(flags: list[ScenarioFlags], simulate: bool) -> list[Review]:
     from dualplan.errors import InputError
     from dualplan.report.review import review
 
-    scenarios, problems = [], []
+    scenarios: list[Scenario] = []
+    problems: list[str] = []
     for one in flags:
         try:
             scenarios.append(one.resolve())
@@ -129,8 +131,9 @@ def _write(document: Document, labels: Labels, form: ReportFormat, file: Path) -
     from dualplan.report.document import html, markdown
 
     to_stdout = str(file) == "-"
+    drawings: dict[str, str] = {}
     if form is ReportFormat.html:
-        text, drawings = html(document, labels), {}
+        text = html(document, labels)
     else:
         text, drawings = markdown(document, labels, "" if to_stdout else f"{file.stem}_figures")
     if to_stdout:
