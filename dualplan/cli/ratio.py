@@ -1,4 +1,4 @@
-"""``dualplan ratio``: GB of KV-cache to load for a PFLOP of compute, by model and context; two pictures of the paper."""
+"""``dualplan ratio``: GB of KV-cache to load for a PFLOP, by model and context; two pictures of the paper."""
 
 from __future__ import annotations
 
