@@ -39,6 +39,9 @@ mode: dual-path                    # basic, layerwise, dual-path, split-read, dr
 # Nodes that differ (cnics: so many of their compute NICs have the new cnic.rate); all pairs of nodes are then solved.
 # variants: [{side: decode, nodes: 1, set: {snic.rate: 200Gb/s}}]
 
+# Values that are not known exactly: feasible says how robust its verdict is and which of them to measure.
+# uncertain: {hardware.efficiency.prefill: 0.15 +- 0.03, hardware.snic.efficiency: 0.8..0.95}
+
 slo: {ttft: 4s, tpot: 50ms}
 # demand: {arrival_rate: 0.4}      # agents per second; or turn_rate: turns per second
 """

@@ -15,15 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualplan.errors import InputError
+from dualplan.model.kv import kv_total_bytes_per_token
 from dualplan.plan.cost import Prices, node_price
 from dualplan.plan.evaluate import Evaluation, evaluate, misfits
 from dualplan.plan.grid import Grid, evaluate_grid
 from dualplan.plan.problem import build, prepare
 from dualplan.plan.resources import TITLES
+from dualplan.plan.sizing import working_set_bytes
 from dualplan.plan.upgrades import with_snics
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.scenario import Scenario
-from dualplan.spec.workload import mean_of, mean_turns
+from dualplan.spec.workload import mean_of, mean_turns, per_turn_means
 from dualplan.units import significant
 
 FIRST_POINTS = 2048
@@ -72,8 +74,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
 class Storage(msgspec.Struct, frozen=True, kw_only=True):
     """What the store must hold and deliver at the demand.
 
-    ``capacity_bytes``: the working set, KV of the agents that are under way (Little's law: agents/s times the time of
-    an agent times the mean KV of one). ``agent_time_s`` has unloaded times to first token, so both are lower bounds.
+    ``capacity_bytes``: the working set, KV of the agents that are under way. ``agent_time_s``, from arrival to the
+    last turn, has unloaded times to first token, so both are lower bounds. ``nics``: storage NICs of all nodes.
     """
 
     capacity_bytes: float
@@ -274,9 +276,7 @@ class _Search:
             sides = {hardware.name for _, hardware in self.kind.scenario.sides}
             limits = [f"{n} {name}" for name, n in self.wanted.available.items() if name in sides]
             text = f"No deployment is left to try: {', '.join(limits) or 'no node'} can be had."
-            fault = _hosting_fault(self.kind.scenario)
-            stage, text = ("parallel", fault) if fault else ("rate", text)
-            return Miss(kind=self.kind, stage=stage, share=0.0, prefill_nodes=None, decode_nodes=None, reasons=(text,))
+            return Miss(kind=self.kind, stage="rate", share=0.0, prefill_nodes=None, decode_nodes=None, reasons=(text,))
         turns = np.concatenate([grid.turns_per_s for grid in self.grids])
         prefill = np.concatenate([grid.prefill_nodes for grid in self.grids])
         decode = np.concatenate([grid.decode_nodes for grid in self.grids])
@@ -286,13 +286,15 @@ class _Search:
             for name in ("fits", "meets_slo", "inside_range")
         )
         lacks = np.concatenate(self.lacks_spare)
+        faults = np.concatenate([grid.error for grid in self.grids])
         stages = (
             ("spare", lacks),
             ("range", fits & slo & carried & ~inside),
             ("rate", fits & slo & (inside | self.wanted.allow_outside_range)),
             ("rate", fits & slo),
             ("slo", fits),
-            ("memory", ~fits),
+            ("memory", ~fits & (faults == "")),
+            ("parallel", faults != ""),
         )
         stage, members = next((name, points) for name, points in stages if points.any())
         chosen = np.flatnonzero(members)
@@ -307,7 +309,7 @@ class _Search:
             share=float(turns[best] / self.needed),
             prefill_nodes=p,
             decode_nodes=d,
-            reasons=self._reasons(stage, p, d, float(turns[best])),
+            reasons=(str(faults[best]),) if stage == "parallel" else self._reasons(stage, p, d, float(turns[best])),
         )
 
     def _reasons(self, stage: str, p: int, d: int, turns: float) -> tuple[str, ...]:
@@ -341,43 +343,17 @@ class _Search:
 
 
 def points_of(kind: Kind, wanted: Wanted) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Node counts of both sides that may be tried: as many as are allowed and can be had, and can run a parallelism
-    that is given.
-    """
+    """Node counts of both sides that may be tried: as many as are allowed and can be had."""
     scenario, most = kind.scenario, wanted.max_nodes - 1
     sides = [hardware for _, hardware in scenario.sides]
     limits = [min(most, wanted.available.get(hardware.name, most)) for hardware in sides]
-    hosted = [_hosted(scenario, side, limit) for side, limit in zip(("prefill", "decode"), limits, strict=True)]
-    prefill, decode = (grid.ravel() for grid in np.meshgrid(*hosted, indexing="ij"))
+    counts = [np.arange(1, limit + 1, dtype=np.int64) for limit in limits]
+    prefill, decode = (grid.ravel() for grid in np.meshgrid(*counts, indexing="ij"))
     most_together = wanted.max_nodes
     if sides[0].name == sides[1].name:
         most_together = min(most_together, wanted.available.get(sides[0].name, most_together))
     kept = prefill + decode <= most_together
     return prefill[kept], decode[kept]
-
-
-def _hosted(scenario: Scenario, side: str, limit: int) -> NDArray[np.int64]:
-    """Node counts of a side, up to a limit, on which its parallelism can run."""
-    counts = range(1, limit + 1)
-    if getattr(scenario, f"{side}_parallel") is None:
-        return np.array(counts, dtype=np.int64)
-    return np.array([n for n in counts if not _fault(scenario, side, n)], dtype=np.int64)
-
-
-def _fault(scenario: Scenario, side: str, nodes: int) -> str:
-    """Why a side of so many nodes cannot run the parallelism given for it; empty where it can."""
-    other = "decode_parallel" if side == "prefill" else "prefill_parallel"
-    try:
-        prepare(msgspec.structs.replace(scenario, **{other: None}), nodes, nodes)
-    except InputError as error:
-        return str(error)
-    return ""
-
-
-def _hosting_fault(scenario: Scenario) -> str:
-    """Why one node of a side with a given parallelism cannot run it, if so."""
-    sides = [side for side in ("prefill", "decode") if getattr(scenario, f"{side}_parallel") is not None]
-    return next((fault for side in sides if (fault := _fault(scenario, side, 1))), "")
 
 
 def without_demand(scenario: Scenario) -> Scenario:
@@ -410,11 +386,7 @@ def down_rates(scenario: Scenario, prefill: Any, decode: Any, spare: int) -> tup
         rate = np.zeros(len(p))
         left = (p > 0) & (d > 0)
         if left.any():
-            try:
-                grid = evaluate_grid(scenario, p[left], d[left])
-            except InputError:  # a given parallelism that the rest cannot host
-                rates.append(rate)
-                continue
+            grid = evaluate_grid(scenario, p[left], d[left])
             rate[left] = np.where(grid.fits & grid.meets_slo, grid.turns_per_s, 0.0)
         rates.append(rate)
     return rates[0], rates[1]
@@ -461,23 +433,32 @@ def plan_of(kind: Kind, wanted: Wanted, prefill_nodes: int, decode_nodes: int) -
 
 def storage_needs(answer: Evaluation, turns_per_s: float, sides: Sequence[tuple[Hardware, int]]) -> Storage:
     """What the store must hold and deliver at a turn rate."""
-    workload, demand = answer.scenario.workload, answer.demand
-    turns = mean_turns(workload)
+    scenario, demand = answer.scenario, answer.demand
+    turns = mean_turns(scenario.workload)
     turn_time = answer.ttft_unloaded_s + demand.generated * answer.tpot_s
     # there is no think time after the last turn
-    agent_time = turns * turn_time + (turns - 1) * mean_of(workload.think_time)
-    agents = turns_per_s / turns * agent_time
-    # a mean turn starts with the context that it has, so this is the mean over the life of an agent
-    held = demand.sequence_bytes
-    stored = 0.0 if answer.scenario.settings.mode == "oracle" else 1.0
-    amounts = demand.amounts
+    agent_time = turns * turn_time + max(turns - 1, 0) * mean_of(scenario.workload.think_time)
+    stored = 0.0 if scenario.settings.mode == "oracle" else 1.0
+    per_token = kv_total_bytes_per_token(scenario.model, demand.kv_format)
+    held = working_set_bytes(turns_per_s / turns, agent_time, agent_tokens(answer), per_token)
     return Storage(
-        capacity_bytes=agents * held * stored,
+        capacity_bytes=stored * held,
         agent_time_s=agent_time,
-        agents=agents,
-        read_bytes_per_s=turns_per_s * amounts.read * stored,
-        write_bytes_per_s=turns_per_s * (amounts.miss + amounts.generated) * stored,
+        agents=turns_per_s / turns * agent_time,
+        read_bytes_per_s=stored * turns_per_s * demand.amounts.read,
+        write_bytes_per_s=stored * turns_per_s * (demand.amounts.miss + demand.amounts.generated),
         nics=sum(hardware.snic.count * n for hardware, n in sides),
+    )
+
+
+def agent_tokens(answer: Evaluation) -> float:
+    """Tokens of an agent at its end: what its turns append and generate, or a mean turn's sequence where that is longer,
+    because others wrote its context.
+    """
+    means = per_turn_means(answer.scenario.workload)
+    return max(
+        mean_turns(answer.scenario.workload) * (means.append + means.generated),
+        means.context + means.append + means.generated,
     )
 
 
