@@ -1,0 +1,152 @@
+"""``dualplan explain``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dualplan.cli.options import Format, FormatOption, JsonOption, OutputOption, emit, print_text, write_text
+from dualplan.cli.scenario_flags import ScenarioFlags, scenario_command
+
+if TYPE_CHECKING:
+    from dualplan.plan.explain import Equation
+    from dualplan.plan.solve_for import Solution
+    from dualplan.spec.scenario import Scenario
+
+
+@scenario_command
+def explain(
+    flags: ScenarioFlags,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="Resources as feasible prints them, quantities or groups."),
+    ] = None,
+    solve_for: Annotated[
+        str | None,
+        typer.Option(metavar="X", help="The X at which P/D sits on the end of the range, such as snic_count."),
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(metavar="RATE=VALUE", help="With --solve-for: turns_per_s=62 or agents_per_s=0.4.")
+    ] = None,
+    range_: Annotated[
+        str, typer.Option("--range", metavar="all|paper", help="With --solve-for: all traffic, or hit bytes only.")
+    ] = "all",
+    elasticities: Annotated[
+        bool, typer.Option("--elasticities", help="How rate and range follow each quantity.")
+    ] = False,
+    latex: Annotated[bool, typer.Option("--latex", help="A LaTeX document.")] = False,
+    exit_zero: Annotated[bool, typer.Option("--exit-zero", help="End with 0 even if there is no solution.")] = False,
+    fmt: FormatOption = Format.table,
+    as_json: JsonOption = False,
+    output_file: OutputOption = None,
+) -> None:
+    """The equations behind the answer of feasible: derivation from the step table, numbers, LaTeX; solved for any X.
+
+    Without a name all equations, a line each. -f md gives Markdown with LaTeX, --latex a LaTeX document. With
+    --solve-for ends with 4 where no value solves it (the reason is printed).
+    """
+    from dualplan.errors import UsageError
+
+    names = _names(flags, names or [])
+    if target is not None and solve_for is None:
+        raise UsageError("--target needs --solve-for: say what may change, such as --solve-for snic_count")
+    if sum((solve_for is not None, elasticities, latex, bool(names and (solve_for or elasticities)))) > 1:
+        raise UsageError("--solve-for, --elasticities and --latex are answers of their own: give one, without names")
+    if latex and (as_json or fmt is not Format.table):
+        raise UsageError("--latex is a format of its own: leave out --format and --json")
+    if range_ not in ("all", "paper"):
+        raise typer.BadParameter(f'"{range_[:40]}" is not one of all, paper', param_hint="--range")
+    scenario = flags.resolve()
+    from dualplan.plan.evaluate import evaluate
+    from dualplan.report import explain as report
+
+    answer = evaluate(scenario)
+    if solve_for is not None:
+        found = _solved(scenario, solve_for, target, range_)
+        emit(
+            report.solution_output(answer, solve_for, "paper" if range_ == "paper" else "all", found),
+            fmt,
+            as_json,
+            output_file,
+        )
+        if isinstance(found, str) and not exit_zero:
+            raise typer.Exit(4)
+    elif elasticities:
+        from dualplan.plan.sensitivity import elasticities as all_elasticities
+        from dualplan.plan.sensitivity import tornado
+
+        spread = 0.1
+        output = report.elasticity_output(answer, all_elasticities(scenario), tornado(scenario, spread), spread)
+        emit(output, fmt, as_json, output_file)
+    else:
+        chosen = _chosen(scenario, names)
+        if latex:
+            text = report.latex_document(answer, chosen)
+            print_text(text) if output_file is None else write_text(output_file, text)
+        else:
+            emit(report.output(answer, chosen, whole=bool(names)), fmt, as_json, output_file)
+
+
+def _names(flags: ScenarioFlags, names: list[str]) -> list[str]:
+    """The names asked for. Where flags describe the scenario, the first word is a name and not a file."""
+    from dualplan.plan.resources import TITLES
+
+    first = flags.file
+    described = {"hardware", "model", "workload"} <= flags.values.keys()
+    if first is not None and described and (str(first) in TITLES or not first.exists()) and first.suffix == "":
+        flags.file = None
+        return [str(first), *names]
+    return names
+
+
+def _chosen(scenario: Scenario, names: list[str]) -> tuple[Equation, ...]:
+    """The equations of these names, in their order; all of them without names. Raises InputError."""
+    from dualplan.errors import InputError, did_you_mean, problem
+    from dualplan.plan.explain import GROUPS, equations
+    from dualplan.plan.resources import TITLES
+
+    found = equations(scenario)
+    if not names:
+        return found
+    known = list(dict.fromkeys(equation.name for equation in found))
+    problems = []
+    for name in names:
+        if name in known or name in GROUPS:
+            continue
+        if name in TITLES:
+            problems.append(problem(name, "this deployment has no such resource, or it sets no limit here"))
+        else:
+            hint = did_you_mean(name[:60], [*known, *GROUPS]) or "see: dualplan explain SCENARIO"
+            problems.append(problem("NAME", f'"{name[:60]}" is no equation of this answer', hint))
+    if problems:
+        raise InputError("", problems=problems)
+    return tuple(equation for equation in found if equation.name in names or equation.group in names)
+
+
+def _solved(scenario: Scenario, name: str, target: str | None, range_: str) -> Solution | str:
+    """The solution, or why there is none."""
+    from dualplan.errors import InfeasibleError
+    from dualplan.plan.solve_for import solve_range, solve_target
+
+    try:
+        if target is None:
+            return solve_range(scenario, name, which="paper" if range_ == "paper" else "all")
+        return solve_target(scenario, name, *_rate(target))
+    except InfeasibleError as error:
+        return str(error)
+
+
+def _rate(text: str) -> tuple[str, float]:
+    """``turns_per_s=62`` as a name and a number. Raises InputError."""
+    import re
+
+    from dualplan.errors import InputError
+
+    name, equals, value = text.partition("=")
+    if not equals or not re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,12})?([eE][+-]?[0-9]{1,2})?", value.strip(), re.ASCII):
+        raise InputError("--target", f'"{text[:60]}" is not a rate', "write for example turns_per_s=62")
+    number = float(value)
+    if number <= 0:
+        raise InputError("--target", f'"{text[:60]}" is not above 0')
+    return name.strip(), number
