@@ -6,15 +6,18 @@ Command modules import nothing heavy at the top; a command imports what it needs
 from __future__ import annotations
 
 import contextlib
+import errno
+import io
 import os
 import sys
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from dualplan import __version__
 from dualplan.cli import (
+    explain,
     feasible,
     flow,
     hardware,
@@ -22,6 +25,7 @@ from dualplan.cli import (
     model,
     qos,
     ratio,
+    report,
     scenario,
     simulate,
     trace,
@@ -47,6 +51,8 @@ app = typer.Typer(
 COMMANDS: dict[str, Callable[..., None]] = {
     "feasible": feasible.feasible,
     "simulate": simulate.simulate,
+    "explain": explain.explain,
+    "report": report.report,
     "ratio": ratio.ratio,
     "validate": validate.validate,
     "flow": flow.flow,
@@ -137,7 +143,9 @@ def run(arguments: list[str]) -> int:
     except OSError as error:
         if os.environ.get("DUALPLAN_DEBUG"):
             raise
-        return _fail(f"{error.filename or 'standard output'}: {error.strerror or error}", 1)
+        # any question about a name may find it too long for the file system
+        code = 3 if error.errno == errno.ENAMETOOLONG else 1
+        return _fail(f"{str(error.filename or 'standard output')[:200]}: {error.strerror or error}", code)
     except Exception as error:
         if os.environ.get("DUALPLAN_DEBUG"):
             raise
@@ -150,7 +158,7 @@ def _fail(line: str, code: int) -> int:
     with contextlib.suppress(OSError):
         sys.stderr.write(line + "\n")
         sys.stderr.flush()
-    if code == 1 and "standard output" in line:
+    if line.startswith("standard output: "):
         _closed_pipe()
     return code
 
@@ -163,6 +171,18 @@ def _prepare_streams() -> None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115
         elif hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace" if name == "stdout" else "backslashreplace")
+            if isinstance(stream, io.TextIOWrapper) and isinstance(stream.buffer, io.RawIOBase):
+                setattr(sys, name, _buffered(stream))
+
+
+def _buffered(stream: io.TextIOWrapper) -> io.TextIOWrapper:
+    """A stream of an unbuffered Python (``PYTHONUNBUFFERED``) behind a buffer.
+
+    Without one, Python drops what a full disk does not take and says nothing.
+    """
+    encoding, errors = stream.encoding, stream.errors
+    raw: Any = stream.detach()
+    return io.TextIOWrapper(io.BufferedWriter(raw), encoding=encoding, errors=errors, line_buffering=True)
 
 
 def _invoke(arguments: list[str]) -> int:
@@ -185,11 +205,13 @@ def _invoke(arguments: list[str]) -> int:
             raise
         show()
         return int(code)
+    if result == 130:  # the option parser's word for an interruption
+        raise KeyboardInterrupt
     return result if isinstance(result, int) else 0
 
 
 def _closed_pipe() -> int:
     # point stdout at nothing so that the interpreter's last flush does not fail again
     with contextlib.suppress(OSError, ValueError), open(os.devnull, "w") as sink:  # noqa: PTH123
-        os.dup2(sink.fileno(), sys.__stdout__.fileno() if sys.__stdout__ else 1)
+        os.dup2(sink.fileno(), sys.stdout.fileno())
     return 0

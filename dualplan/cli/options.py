@@ -89,17 +89,13 @@ def print_text(text: str) -> None:
 
 
 def print_bytes(chunks: Iterable[bytes]) -> None:
-    """Write chunks to standard output as they come. Raises ClosedPipeError, or InputError where the disk is full."""
-    from dualplan.errors import InputError
-
+    """Write chunks to standard output as they come. Raises ClosedPipeError, or OSError where the disk is full."""
     try:
         for chunk in chunks:
             sys.stdout.buffer.write(chunk)
         sys.stdout.buffer.flush()
     except BrokenPipeError:
         raise ClosedPipeError from None
-    except OSError as error:
-        raise InputError("standard output", f"cannot be written: {error.strerror or error}") from None
 
 
 LEAST_COLUMNS = 40
