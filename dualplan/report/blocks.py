@@ -40,7 +40,7 @@ Text = str | Say | Name | Prose | tuple[Any, ...]
 Align = Literal["left", "right"]
 
 
-def say(key: str, **values: Any) -> Say:
+def say(key: str, /, **values: Any) -> Say:
     """A labelled sentence: ``say("rate", turns="62 turns/s")``."""
     return Say(key, values)
 

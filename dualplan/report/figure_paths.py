@@ -146,7 +146,7 @@ def _draw(axes: Axes, arrow: Arrow) -> None:
         _loop(axes, arrow, x, y)
     elif x != end_x:
         right = end_x > x
-        sign, lane = (1, -7) if right else (-1, 7)
+        sign, lane = (1.0, -7.0) if right else (-1.0, 7.0)
         _line(axes, [(x + sign * _BOX[0] / 2, y + lane), (end_x - sign * _BOX[0] / 2, y + lane)], arrow.used)
         _words(axes, 380, y + lane + (-18 if right else 18), arrow, "center")
     elif abs(end_y - y) > 100:

@@ -184,3 +184,52 @@ def bars(
         for place, (value, text) in enumerate(zip(values, texts, strict=True)):
             axes.annotate(text, (value, place), xytext=(5, 0), textcoords="offset points", va="center", fontsize=8.5)
         return svg_text(figure, name, title)
+
+
+def tornado_bars(
+    name: str,
+    title: str,
+    labels: Sequence[str],
+    changes: Sequence[tuple[float, float]],
+    words: tuple[str, str],
+    axis_label: str,
+) -> str:
+    """Relative changes (quantity lower, quantity higher) as bars about 0, the first on top."""
+    with style():
+        height = 0.42 * len(labels) + 1.05
+        figure, axes = canvas(height, left=2.75, right=0.55, top=0.4, bottom=0.6)
+        places = range(len(labels))
+        for side, colour, hatch in ((0, ORANGE, "////"), (1, BLUE, "")):
+            values = [100 * change[side] for change in changes]
+            rows = [place + (-0.17, 0.17)[side] for place in places]
+            look: dict[str, Any] = {"color": colour, "hatch": hatch, "edgecolor": PAPER, "linewidth": 0}
+            axes.barh(rows, values, height=0.33, label=words[side], **look)
+        widest = 100 * max(abs(value) for change in changes for value in change)
+        axes.set_xlim(-1.25 * widest, 1.25 * widest)
+        axes.axvline(0, color=SOFT, linewidth=0.8)
+        axes.set_yticks(places, labels)
+        axes.invert_yaxis()
+        axes.tick_params(axis="y", length=0)
+        axes.spines["left"].set_visible(False)
+        axes.set_xlabel(axis_label)
+        ticks = [tick for tick in axes.get_xticks() if abs(tick) <= 1.25 * widest]
+        axes.set_xticks(ticks, [f"{tick:+g} %".replace("-", "−").replace("+0 %", "0 %") for tick in ticks])
+        grid_lines(axes)
+        for place, change in enumerate(changes):
+            for value, up in ((min(change), False), (max(change), True)):
+                if abs(value) < 5e-4 or (value < 0) == up:
+                    continue
+                text = f"{100 * value:+.{0 if abs(value) >= 0.0995 else 1}f} %".replace("-", "−")
+                axes.annotate(
+                    text,
+                    (100 * value, place),
+                    xytext=(4 if up else -4, 0),
+                    textcoords="offset points",
+                    ha="left" if up else "right",
+                    va="center",
+                    fontsize=8,
+                )
+        figure.legend(
+            loc="upper left", bbox_to_anchor=(2.7 / WIDTH, 1.0), ncols=2, frameon=False, fontsize=8.5, borderpad=0.2
+        )
+        return svg_text(figure, name, title)

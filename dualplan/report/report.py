@@ -40,6 +40,12 @@ from dualplan.report.sections_basis import (
     losses_table,
     risks,
 )
+from dualplan.report.sections_outlook import (
+    sensitivity_section,
+    uncertainty_blocks,
+    upgrades_section,
+    working_set_section,
+)
 
 SCHEMA = "dualplan/report/1"
 
@@ -92,7 +98,10 @@ def sections(review: Review, labels: Labels, prefix: str, command: str | None) -
         links_section(review, labels, prefix),
         modes_section(review, labels, prefix),
         simulation_section(review),
+        sensitivity_section(review, labels, prefix),
+        upgrades_section(review, labels, prefix),
         cost_section(review),
+        working_set_section(review),
         risks_section(review),
         assumptions_section(review),
         equations_section(review),
@@ -109,6 +118,7 @@ def risks_section(review: Review) -> Section:
     """Risks, the loss of a node, and how sure the answer is."""
     found = risks(review)
     blocks: list[Block] = [Bullets(tuple(found)) if found else Paragraph(say("risk.none")), losses_table(review)]
+    blocks += uncertainty_blocks(review)
     return Section("risks", say("title.risks"), tuple(blocks))
 
 

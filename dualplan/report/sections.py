@@ -61,7 +61,9 @@ def per_cent(share: float, digits: int = 0) -> str:
 
 def change(gain: float) -> str:
     """A relative change: per cent with a sign, or a factor where that reads better."""
-    return f"{1 + gain:.2g}×" if gain >= 2 else f"{100 * gain:+.{0 if abs(gain) >= 0.1 else 1}f} %".replace("-", "−")
+    if abs(gain) < 5e-4:
+        return "0 %"
+    return f"{1 + gain:.2g}×" if gain >= 2 else f"{100 * gain:+.{0 if abs(gain) >= 0.0995 else 1}f} %".replace("-", "−")
 
 
 def end(bound: Fraction | None) -> str | None:
