@@ -17,12 +17,14 @@ import typer
 
 from dualplan import __version__
 from dualplan.cli import (
+    calibrate,
     explain,
     feasible,
     flow,
     hardware,
     hardware_import,
     model,
+    plan,
     qos,
     ratio,
     report,
@@ -51,10 +53,12 @@ app = typer.Typer(
 COMMANDS: dict[str, Callable[..., None]] = {
     "feasible": feasible.feasible,
     "simulate": simulate.simulate,
+    "plan": plan.plan,
     "explain": explain.explain,
     "report": report.report,
     "ratio": ratio.ratio,
     "validate": validate.validate,
+    "calibrate": calibrate.calibrate,
     "flow": flow.flow,
     "qos": qos.qos,
     "init": scenario.init,
