@@ -1,0 +1,181 @@
+"""A user's measurements: a CSV file, one figure a line, with the conditions it was measured under."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping
+from typing import Literal, get_args
+
+import msgspec
+
+from dualplan.errors import InputError, did_you_mean, problem
+from dualplan.spec.choices import MODES, Mode
+from dualplan.units import parse
+
+Quantity = Literal["jct", "ttft", "tpot", "snic_gbps", "tokens_per_s", "turns_per_s"]
+QUANTITIES: tuple[Quantity, ...] = get_args(Quantity)
+
+DIMENSIONS: dict[Quantity, str] = {"jct": "s", "ttft": "s", "tpot": "s", "snic_gbps": "B/s"}
+"""Quantities that are written with a unit, and its dimension; the others are plain numbers per second."""
+
+COUNTS = ("agents", "prefill_nodes", "decode_nodes", "batch")
+NUMBERS = ("arrival_rate", "context", "append", "generated")
+COLUMNS = ("kind", "value", *COUNTS, *NUMBERS, "mode", "workload", "read_size")
+MOST_ROWS = 1000
+
+
+class Measurement(msgspec.Struct, frozen=True, kw_only=True):
+    """One figure. ``value`` in s, B/s (of one storage NIC) or 1/s. Conditions that were not given are None; those of
+    the scenario apply then. Lengths in tokens, ``read_size`` in B, ``arrival_rate`` in agents/s.
+
+    ``ttft``, ``tpot``, ``turns_per_s`` and ``tokens_per_s`` (output) are means of a run with ``agents`` or
+    ``arrival_rate``; ``tpot`` with ``batch`` is one decode step of so many sequences, ``tokens_per_s`` with ``batch``
+    and lengths is what one prefill engine computes.
+    """
+
+    line: int
+    kind: Quantity
+    value: float
+    agents: int | None = None
+    arrival_rate: float | None = None
+    prefill_nodes: int | None = None
+    decode_nodes: int | None = None
+    mode: Mode | None = None
+    workload: str | None = None
+    context: float | None = None
+    append: float | None = None
+    generated: float | None = None
+    batch: int | None = None
+    read_size: float | None = None
+
+    @property
+    def simulated(self) -> bool:
+        """Whether it takes a run of the simulation."""
+        return self.agents is not None or self.arrival_rate is not None
+
+
+def parse_measurements(text: str, name: str) -> tuple[Measurement, ...]:
+    """CSV text with a header line; empty lines and lines that start with # are skipped. Raises InputError with all
+    problems.
+    """
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    header: list[str] | None = None
+    found: list[Measurement] = []
+    problems: list[str] = []
+    try:
+        for cells in reader:
+            cells = [cell.strip() for cell in cells]
+            if not any(cells) or cells[0].startswith("#"):
+                continue
+            where = f"{name}:{reader.line_num}"
+            if header is None:
+                header = _header(cells, where)
+                continue
+            if len(cells) > len(header):
+                problems.append(problem(where, f"has {len(cells)} cells, the header {len(header)}"))
+                continue
+            given = {key: cell for key, cell in zip(header, cells, strict=False) if cell}
+            row = _row(given, reader.line_num, where, problems)
+            if row is not None:
+                found.append(row)
+            if len(found) > MOST_ROWS:
+                raise InputError(where, f"more than {MOST_ROWS:,} measurements")
+    except csv.Error as error:
+        problems.append(problem(f"{name}:{reader.line_num}", f"is not CSV: {error}"))
+    if header is None and not problems:
+        problems.append(problem(name, "holds no header line", "columns: " + ", ".join(COLUMNS)))
+    if problems:
+        raise InputError("", problems=problems)
+    if not found:
+        raise InputError(name, "holds no measurement", "one line each: kind, value and conditions")
+    return tuple(found)
+
+
+def _header(cells: list[str], where: str) -> list[str]:
+    problems = []
+    for cell in cells:
+        if cell not in COLUMNS:
+            hint = did_you_mean(cell, COLUMNS) or "known: " + ", ".join(COLUMNS)
+            problems.append(problem(where, f'"{cell[:40]}" is not a column', hint))
+    problems += [
+        problem(where, f"{name}: the column is there twice") for name in {c for c in cells if cells.count(c) > 1}
+    ]
+    problems += [problem(where, f"{name}: the column is missing") for name in ("kind", "value") if name not in cells]
+    if problems:
+        raise InputError("", problems=problems)
+    return cells
+
+
+def _row(given: Mapping[str, str], line: int, where: str, problems: list[str]) -> Measurement | None:
+    """One line; problems are appended."""
+    before = len(problems)
+
+    def read(key: str, convert: object) -> object:
+        try:
+            return convert(given[key]) if key in given else None  # type: ignore[operator]
+        except InputError as error:
+            problems.extend(error.problems)
+            return None
+
+    kind = given.get("kind", "")
+    if kind not in QUANTITIES:
+        hint = did_you_mean(kind, QUANTITIES) or "known: " + ", ".join(QUANTITIES)
+        problems.append(problem(f"{where}: kind", f'"{kind[:40]}" is not known' if kind else "missing", hint))
+        return None
+    values: dict[str, object] = {"line": line, "kind": kind}
+    dimension = DIMENSIONS.get(kind)
+    if "value" not in given:
+        problems.append(problem(f"{where}: value", "missing"))
+    elif dimension is not None:
+        values["value"] = read("value", lambda text: _above_zero(parse(text, dimension, f"{where}: value"), where))
+    else:
+        values["value"] = read("value", lambda text: _number(text, f"{where}: value"))
+    for key in COUNTS:
+        values[key] = read(key, lambda text, key=key: _count(text, f"{where}: {key}"))
+    for key in NUMBERS:
+        values[key] = read(key, lambda text, key=key: _number(text, f"{where}: {key}"))
+    values["read_size"] = read("read_size", lambda text: _above_zero(parse(text, "B", f"{where}: read_size"), where))
+    values["mode"], values["workload"] = given.get("mode"), given.get("workload")
+    if given.get("mode") not in (None, *MODES):
+        hint = did_you_mean(given["mode"], MODES) or "known: " + ", ".join(MODES)
+        problems.append(problem(f"{where}: mode", f'"{given["mode"][:40]}" is not a mode', hint))
+    _check_conditions(kind, given, where, problems)
+    return None if len(problems) > before else Measurement(**values)  # type: ignore[arg-type]
+
+
+def _check_conditions(kind: str, given: Mapping[str, str], where: str, problems: list[str]) -> None:
+    """What a quantity needs to be computed."""
+    run = [key for key in ("agents", "arrival_rate") if key in given]
+    if len(run) > 1:
+        problems.append(problem(where, "agents start together or arrive at a rate", "give one of the two"))
+    if kind == "snic_gbps":
+        if "read_size" not in given:
+            problems.append(problem(f"{where}: read_size", "missing: the bytes of one read", "such as 1.5GB"))
+    elif kind == "jct":
+        if "agents" not in given:
+            problems.append(problem(f"{where}: agents", "missing: how many start together"))
+    elif kind == "tpot" and "batch" in given:
+        pass
+    elif kind == "tokens_per_s" and "batch" in given:
+        if "append" not in given:
+            problems.append(problem(f"{where}: append", "missing: new tokens of each request of the batch"))
+    elif not run:
+        other = {"tpot": ", or batch", "tokens_per_s": ", or batch, append and context"}.get(kind, "")
+        problems.append(problem(where, f"{kind} needs agents or arrival_rate{other}"))
+
+
+def _above_zero(value: float, where: str) -> float:
+    if value <= 0:
+        raise InputError(where, f"{value:g} is not above 0")
+    return value
+
+
+def _number(text: str, where: str) -> float:
+    return _above_zero(parse(text, "1", where), where)
+
+
+def _count(text: str, where: str) -> int:
+    if not (text.isascii() and text.isdigit()) or not 1 <= int(text[:12]) <= 10_000_000:
+        raise InputError(where, f'"{text[:40]}" is not a whole number above 0')
+    return int(text)

@@ -1,0 +1,187 @@
+"""A calibration for people and machines, and as a profile that extends the one it started from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from dualplan import __version__
+from dualplan.plan.calibrate import Calibration, Fitted, Parameter
+from dualplan.report.output import Output
+from dualplan.units import show, significant
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+ASSUMPTIONS = [
+    "model: the roofline of the profile and its storage NICs, not a fitted parameter set",
+    "intervals: 95 %, Student's t, linear at the solution, measurements uncertain by at least 1 %",
+    "a measurement of snic_gbps is of one read at a time",
+]
+
+
+def output(answer: Calibration, source: str, profile: str | None, profile_file: str | None) -> Output:
+    """A calibration as an Output; ``profile``: the text of the overlay, ``profile_file``: where it was written."""
+    rows = [_parameter_row(found) for found in answer.parameters]
+    data: dict[str, Any] = {
+        "schema": "dualplan/calibrate/1",
+        "version": __version__,
+        "hardware": answer.scenario.hardware.name,
+        "parameters": rows,
+        "measurements": _measurement_rows(answer),
+        "rms_error": answer.rms_error,
+        "degrees_of_freedom": answer.degrees_of_freedom,
+        "singular_values": list(answer.singular_values),
+        "profile": profile,
+        "profile_file": profile_file,
+        "assumptions": ASSUMPTIONS,
+        "sources": [source],
+        "inputs_sha256": _hash(answer),
+    }
+    return Output(data=data, rows=rows, text=lambda console: _print(answer, profile_file, console))
+
+
+def overlay(answer: Calibration, *, name: str, extends: str, source: str) -> str:
+    """A profile in YAML that lays the fitted values over the one they started from, each with where it comes from.
+
+    The text is JSON where a value is text, which is YAML too, so that no name can break out of it.
+    """
+    sections: dict[str, list[str]] = {}
+    sources: list[str] = []
+    for found in answer.changed:
+        parameter = found.parameter
+        sections.setdefault(parameter.section, []).append(f"{parameter.field}: {_yaml_value(parameter, found.value)}")
+        sources.append(f"  {parameter.name}: {json.dumps(_provenance(answer, found, source))}")
+    kinds = sorted({one.kind for one in answer.measurements})
+    lines = [
+        f"# dualplan {__version__} calibrate: {len(answer.measurements)} measurements ({', '.join(kinds)}),",
+        f"# residuals of {100 * answer.rms_error:.2g} % (root mean square). Values that are not here are the profile's.",
+        f"extends: {json.dumps(extends)}",
+        f"name: {json.dumps(name)}",
+        f"title: {json.dumps(answer.scenario.hardware.title + ', calibrated')}",
+        *(f"{section}: {{{', '.join(values)}}}" for section, values in sections.items()),
+        *(["sources:", *sources] if sources else []),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _yaml_value(parameter: Parameter, value: float) -> str:
+    return f"{value:.6g}" if parameter.unit == "1" else f"{value * 1e3:.6g}ms"
+
+
+def _provenance(answer: Calibration, found: Fitted, source: str) -> str:
+    told = "at the bound of the fit" if found.interval is None else f"95 % {_interval(found)}"
+    if found.status == "fitted" and found.interval is None:
+        told = "as many values as measurements, no interval"
+    return f"fitted to {source}: {told}; was {_value(found.parameter, found.prior)}"
+
+
+def _parameter_row(found: Fitted) -> dict[str, Any]:
+    return {
+        "name": found.parameter.name,
+        "unit": found.parameter.unit,
+        "value": found.value,
+        "interval": None if found.interval is None else list(found.interval),
+        "prior": found.prior,
+        "status": found.status,
+        "not_told_apart_from": list(found.with_),
+    }
+
+
+def _measurement_rows(answer: Calibration) -> list[dict[str, Any]]:
+    rows = []
+    for one, predicted, before in zip(answer.measurements, answer.predicted, answer.before, strict=True):
+        given = {key: value for key, value in msgspec.to_builtins(one).items() if value is not None}
+        line, kind, value = given.pop("line"), given.pop("kind"), given.pop("value")
+        rows.append(
+            {
+                "line": line,
+                "kind": kind,
+                "measured": value,
+                "predicted": predicted,
+                "relative_error": predicted / value - 1,
+                "relative_error_before": before / value - 1,
+                "conditions": given,
+            }
+        )
+    return rows
+
+
+def _hash(answer: Calibration) -> str:
+    scenario = msgspec.structs.replace(answer.scenario, origins={})
+    text = msgspec.json.encode([scenario, answer.measurements], order="deterministic")
+    return hashlib.sha256(text).hexdigest()
+
+
+# ---------------------------------------------------------------- people
+
+
+def _value(parameter: Parameter, value: float) -> str:
+    return show(value, parameter.unit) if parameter.unit == "s" else significant(value)
+
+
+def _interval(found: Fitted) -> str:
+    assert found.interval is not None
+    low, high = (_value(found.parameter, end) for end in found.interval)
+    return f"{low} .. {high}"
+
+
+def _print(answer: Calibration, profile_file: str | None, console: Console) -> None:
+    changed = answer.changed
+    count = len(answer.measurements)
+    if changed:
+        names = f"{len(changed)} of {len(answer.parameters)} values of {answer.scenario.hardware.name} fitted"
+        console.print(f"{names} to {count} measurements", style="bold")
+    else:
+        console.print(f"NOTHING FITTED  {count} measurements tell none of the values", style="bold yellow")
+    worst = max(abs(p / one.value - 1) for one, p in zip(answer.measurements, answer.predicted, strict=True))
+    before = max(abs(p / one.value - 1) for one, p in zip(answer.measurements, answer.before, strict=True))
+    console.print(
+        f"Off by {100 * answer.rms_error:.2g} % (root mean square), at most {100 * worst:.2g} %; "
+        f"with the profile as it is at most {100 * before:.2g} %"
+    )
+    console.print()
+    console.print(f"  {'':30}{'was':>9}{'is':>9}  95 % interval", style="bold")
+    for found in answer.parameters:
+        parameter = found.parameter
+        moved = found in changed
+        was, now = _value(parameter, found.prior), _value(parameter, found.value) if moved else "-"
+        interval = _interval(found) if found.interval else found.status if found.status != "fitted" else "unknown"
+        console.print(f"  {parameter.name:30}{was:>9}{now:>9}  {interval}", style=None if moved else "dim")
+    advice = [line for found in answer.parameters if (line := _advice(found))]
+    if advice:
+        console.print()
+        for line in advice:
+            console.print(line)
+    console.print()
+    _print_measurements(answer, console)
+    console.print()
+    if profile_file is not None:
+        console.print(f"Written to {profile_file}; use it as --hardware {profile_file}")
+    elif changed:
+        console.print("-o my-profile.yaml writes a profile with these values, for --hardware my-profile.yaml.")
+
+
+def _advice(found: Fitted) -> str:
+    """Why a value stayed as it was, and what would tell it."""
+    name, prior = found.parameter.name, _value(found.parameter, found.prior)
+    if found.status == "not told apart":
+        others = " and ".join(found.with_)
+        return f"{name} and {others} cannot be told apart: {name} stays {prior}. Measure {found.parameter.tells}."
+    if found.status == "at its bound":
+        return f"{name} is at its bound: these measurements are outside what the model can give."
+    return ""
+
+
+def _print_measurements(answer: Calibration, console: Console) -> None:
+    console.print(
+        f"  {'line':>4}  {'kind':14}{'measured':>12}{'predicted':>12}{'error':>10}{'before':>11}", style="bold"
+    )
+    for one, predicted, before in zip(answer.measurements, answer.predicted, answer.before, strict=True):
+        unit = {"snic_gbps": "B/s", "jct": "s", "ttft": "s", "tpot": "s"}.get(one.kind, "1")
+        cells = f"{show(one.value, unit):>12}{show(predicted, unit):>12}"
+        errors = f"{100 * (predicted / one.value - 1):+9.1f} %{100 * (before / one.value - 1):+9.1f} %"
+        console.print(f"  {one.line:>4}  {one.kind:14}{cells}{errors}")
