@@ -14,7 +14,7 @@ import tempfile
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Literal, TypeVar
@@ -94,7 +94,9 @@ def find(kind: str, suffix: str, name: str, *, where: str, base: Path | None = N
     """
     if not name or "\0" in name:
         raise InputError(where, "an empty name" if not name else "a name with a NUL character")
-    path = Path(name).expanduser()
+    path = Path(name)
+    with suppress(RuntimeError):  # no such user, or no home
+        path = path.expanduser()
     path = path if path.is_absolute() or base is None else base / path
     looks_like_path = "/" in name or name.endswith((suffix, ".yml", ".json", ".yaml"))
     if not looks_like_path:

@@ -28,13 +28,22 @@ def laid_out(prefill, decode, trajectories=None):
     return cluster(found, turns, mode="dual-path"), turns
 
 
-@pytest.mark.parametrize(("prefill", "decode", "agents", "goal"), [(2, 4, 2048, 1.0), (48, 96, 49152, 30.0)])
+@pytest.mark.parametrize(
+    ("prefill", "decode", "agents", "goal"),
+    [(2, 4, 2048, 1.0), pytest.param(48, 96, 49152, 30.0, marks=pytest.mark.long)],
+)
 def test_offline(benchmark, prefill, decode, agents, goal):
     laid, turns = laid_out(prefill, decode)
     result = benchmark.pedantic(offline, (laid, turns, agents), {"compiled": True}, rounds=3 if agents < 9999 else 1)
     seconds = benchmark.stats.stats.min
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    benchmark.extra_info["goal_s"] = goal
+    benchmark.extra_info |= {
+        "figure": f"simulate, {prefill}P{decode}D, {agents:,} agents",
+        "goal_s": goal,
+        "peak_bytes": memory,
+        "goal_bytes": 2 << 30,
+        "us_a_turn": 1e6 * seconds / result.turns,
+    }
     print(
         f"\n{prefill}P{decode}D, {agents} agents: {result.turns:,} turns, {result.events:,} events, {seconds:.2f} s "
         f"(goal {goal:g}), {1e6 * seconds / result.turns:.2f} us a turn, peak {memory / 2**30:.2f} GiB (goal 2)"
@@ -55,6 +64,7 @@ def test_one_turn_requests_at_given_times(benchmark):
         think=np.zeros(n),
         origin="like the Mooncake conversation trace",
     )
+    benchmark.extra_info |= {"figure": f"simulate, 4P4D, {n:,} requests", "goal_s": 1.0}
     laid, _ = laid_out(4, 4, turns)
     times = np.sort(random.random(n)) * 3600
     result = benchmark.pedantic(

@@ -302,6 +302,13 @@ def test_unknown_names_get_a_hint():
         assert done.returncode == 3 and flag in done.stderr
 
 
+def test_home_of_nobody():
+    """``~name`` of no user is a name like any other, also where there is no HOME."""
+    for flag in ("--hardware", "--model", "--workload"):
+        done = in_process("feasible", PAPER, flag, "~no-such-user/file.yaml")
+        assert done.returncode == 3 and 'no such file "~no-such-user/file.yaml"' in done.stderr
+
+
 def test_closed_streams():
     for closed in (">&-", "2>&-", "<&- >&- 2>&-"):
         command = [sys.executable, "-m", "dualplan", "feasible", PAPER]
