@@ -30,6 +30,7 @@ from dualplan.cli import (
     report,
     scenario,
     simulate,
+    size,
     trace,
     trace_fit,
     validate,
@@ -64,6 +65,16 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "init": scenario.init,
 }
 GROUPS: dict[str, tuple[str, dict[str, Callable[..., None]]]] = {
+    "size": (
+        "Storage for a load: working set, servers, load or recompute, a DRAM pool, a remote site.",
+        {
+            "working-set": size.working_set,
+            "store": size.store,
+            "break-even": size.break_even,
+            "pool": size.pool,
+            "wan": size.wan,
+        },
+    ),
     "scenario": ("Scenario files.", {"schema": scenario.schema}),
     "hardware": (
         "Hardware profiles.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -108,6 +109,16 @@ class ScenarioFlags:
 
         return centred(scenario)
 
+    def workload_path(self) -> Path:
+        """Where the workload is, as given: by the flag, or by the scenario file and relative to it."""
+        from dualplan.spec.scenario import read_scenario
+
+        if "workload" in self.values:
+            return Path(self.values["workload"])
+        if self.file is None:
+            return Path()
+        return self.file.parent / str(read_scenario(self.file).items()["workload"].value)
+
     def _tree(self) -> Node:
         from dualplan.errors import InputError
         from dualplan.spec.load import Node, with_value
@@ -144,6 +155,7 @@ def _sides(text: str, flag: str) -> Node:
     return Node(parts, flag, origin="flag")
 
 
+@lru_cache(maxsize=8)
 def read_trace_workload(path: Path) -> Workload:
     """A trace as a workload; how it was read goes to standard error."""
     from dualplan.trace.read import read_trace

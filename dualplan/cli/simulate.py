@@ -286,17 +286,9 @@ def _trajectories(flags: ScenarioFlags, scenario: Scenario, call: _Call) -> tupl
     from dualplan.serving.trajectories import from_trace, scaled
     from dualplan.trace.read import read_trace
 
-    place = flags.values.get("workload") or _workload_in_file(flags)
+    place = flags.workload_path()
     made, arrivals = from_trace(read_trace(str(place)), Path(place).name)
     return scaled(made, *call.scales, scenario.workload.max_length), arrivals
-
-
-def _workload_in_file(flags: ScenarioFlags) -> Path:
-    """The trace that a scenario file names, relative to that file."""
-    from dualplan.spec.scenario import read_scenario
-
-    assert flags.file is not None
-    return flags.file.parent / str(read_scenario(flags.file).items()["workload"].value)
 
 
 def _drawn(scenario: Scenario, call: _Call, seed: int) -> Trajectories | None:

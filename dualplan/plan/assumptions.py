@@ -49,8 +49,8 @@ def assumptions(answer: Evaluation) -> tuple[str, ...]:
         found.append("the P/D ranges are those of the usual nodes")
     if settings.uncertain:
         found.append(
-            "uncertain values are independent, x +- d normal with standard deviation d, a..b equally likely; the rest is "
-            "for their centres"
+            "uncertain values are independent, x +- d normal with standard deviation d, a..b equally likely; all else "
+            "is for their centres"
         )
     flags = {place for key, place in answer.scenario.origins.items() if place.startswith("--") and key not in NAMED}
     if flags:

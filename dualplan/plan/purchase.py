@@ -28,7 +28,7 @@ from dualplan.spec.scenario import Scenario
 from dualplan.spec.workload import mean_of, mean_turns, per_turn_means
 from dualplan.units import significant
 
-FIRST_POINTS = 2048
+FIRST_POINTS = 512
 """Points of a kind that are evaluated first; four times as many follow while none is good."""
 
 MOST_NODES = 4096
@@ -452,8 +452,8 @@ def storage_needs(answer: Evaluation, turns_per_s: float, sides: Sequence[tuple[
 
 
 def agent_tokens(answer: Evaluation) -> float:
-    """Tokens of an agent at its end: what its turns append and generate, or a mean turn's sequence where that is longer,
-    because others wrote its context.
+    """Tokens of an agent at its end: what its turns append and generate, or a mean turn's sequence where that is
+    longer, because others wrote its context.
     """
     means = per_turn_means(answer.scenario.workload)
     return max(
@@ -478,7 +478,8 @@ def lost_because(plan: Plan, best: Plan) -> str:
     if plan.cost is not None and best.cost is not None:
         figure, best_figure, unit = plan.cost, best.cost, "USD/h"
     if figure > best_figure * (1 + 1e-9):
-        more = f"{significant(figure)} against {significant(best_figure)} {unit}"
+        both = (significant(one) if unit == "USD/h" else f"{one:.0f}" for one in (figure, best_figure))
+        more = f"{' against '.join(both)} {unit}"
         ratio = figure / best_figure
         costs = f"{significant(ratio, 2)} times as much" if ratio >= 2 else f"{_per_cent(ratio - 1)} more"
         text = f"costs {costs} ({more})" if unit == "USD/h" else f"takes {more}"

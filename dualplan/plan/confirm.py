@@ -1,0 +1,100 @@
+"""Finalists of a plan, simulated: what the steady model leaves out is queueing, batching and the spread of lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from dualplan.errors import InfeasibleError
+from dualplan.plan.purchase import Confirmed, Kind, Plan, Purchase, Wanted, find_plans, rank, with_reasons
+from dualplan.plan.simulated import Simulated, simulate_point
+from dualplan.spec.scenario import Demand
+from dualplan.spec.workload import mean_turns
+from dualplan.units import show
+
+FINALISTS = 3
+"""Kinds of nodes that are simulated, cheapest first."""
+
+TRIES = 5
+"""Deployments of a kind that are simulated until one keeps the SLO."""
+
+MORE = 0.1
+"""Head-room that the next try has more than the one that failed."""
+
+Report = Callable[[Plan], None]
+
+
+def confirm(plan: Plan, wanted: Wanted, call: Simulated) -> Confirmed:
+    """An online run of a plan at the demand. Raises InputError where the scenario cannot be simulated."""
+    scenario = plan.kind.scenario
+    rate = wanted.turns_per_s / mean_turns(scenario.workload)
+    demand = Demand(arrival_rate=rate)
+    settings = msgspec.structs.replace(scenario.settings, demand=demand)
+    try:
+        row = simulate_point(msgspec.structs.replace(scenario, settings=settings), call, {})
+    except InfeasibleError as error:
+        return Confirmed(slo_met=False, ttft_s=None, tpot_s=None, turns_per_s=0.0, steady=None, reason=str(error))
+    ttft, tpot, met = row["ttft_s.mean"], row["tpot_s.mean"], bool(row["slo_met"])
+    return Confirmed(
+        slo_met=met,
+        ttft_s=ttft,
+        tpot_s=tpot,
+        turns_per_s=row["turns_per_s"],
+        steady=row["stopped"] == "end of the run",
+        reason="" if met else _why(plan, ttft, tpot, row["stopped"]),
+    )
+
+
+def _why(plan: Plan, ttft: float | None, tpot: float | None, stopped: str) -> str:
+    """What missed the SLO in a run, a sentence."""
+    slo = plan.kind.scenario.settings.slo
+    if ttft is None:
+        return f"no turn ended in the part of the run that counts ({stopped})"
+    faults = []
+    if slo.ttft is not None and ttft > slo.ttft:
+        faults.append(f"mean TTFT {show(ttft, 's')} against {show(slo.ttft, 's')}")
+    if slo.tpot is not None and tpot is not None and tpot > slo.tpot:
+        faults.append(f"mean TPOT {show(tpot, 's')} against {show(slo.tpot, 's')}")
+    if not faults:
+        faults.append("turns pile up: those that wait at the end take TTFT over its limit")
+    return ", ".join(faults)
+
+
+def confirmed(
+    purchase: Purchase,
+    kinds: tuple[Kind, ...],
+    call: Simulated,
+    *,
+    finalists: int = FINALISTS,
+    report: Report | None = None,
+) -> Purchase:
+    """The plans with their finalists simulated: the best plan of each of the first ``finalists`` kinds.
+
+    One that fails moves to ``rejected`` with its reason, and the cheapest deployment of its kind with more head-room is
+    tried, TRIES in all. Plans that are not simulated stay behind those that are confirmed.
+    """
+    wanted = purchase.wanted
+    names = list(dict.fromkeys(plan.kind.name for plan in purchase.plans))[:finalists]
+    by_name = {kind.name: kind for kind in kinds}
+    passed: list[Plan] = []
+    rejected: list[Plan] = []
+    for name in names:
+        tried = next((plan for plan in purchase.plans if plan.kind.name == name), None)
+        for _ in range(TRIES):
+            if tried is None:
+                break
+            if report is not None:
+                report(tried)
+            outcome = confirm(tried, wanted, call)
+            tried = msgspec.structs.replace(tried, confirmed=outcome, lost_because="")
+            if outcome.slo_met:
+                passed.append(tried)
+                break
+            rejected.append(tried)
+            roomier = msgspec.structs.replace(wanted, headroom=max(wanted.headroom, tried.headroom + MORE))
+            tried = next(iter(find_plans([by_name[name]], roomier).plans), None)
+    rest = [plan for plan in purchase.plans if plan.kind.name not in names]
+    return msgspec.structs.replace(
+        purchase, plans=tuple(with_reasons([*sorted(passed, key=rank), *rest])), rejected=tuple(rejected)
+    )
