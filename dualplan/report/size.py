@@ -1,0 +1,314 @@
+"""Working set, store, break-even, pool and remote site for people and for machines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
+
+from dualplan.plan.assumptions import scenario_sha256, sources
+from dualplan.plan.resources import TITLES
+from dualplan.plan.sizing import YEAR, BreakEven, PoolSize, Remote, StoreNeeds, Tier, WorkingSet
+from dualplan.report.output import Output
+from dualplan.spec.scenario import Scenario
+from dualplan.units import show, significant
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+PAPER_RULE = (
+    "DualPath (section 7) states that think time which stretches an agent by r needs capacity r, working set r^2 and "
+    "cost r^3; that scales the arrivals as well. At the same arrivals it is r, by Little's law."
+)
+
+
+def _document(name: str, scenario: Scenario, body: dict[str, Any], assumed: Sequence[str]) -> dict[str, Any]:
+    return {
+        "schema": f"dualplan/size-{name}/1",
+        "name": scenario.settings.name,
+        "hardware": scenario.hardware.name,
+        "model": scenario.model.name,
+        "workload": scenario.workload.name,
+        "mode": scenario.settings.mode,
+        **body,
+        "assumptions": list(assumed),
+        "sources": sources(scenario),
+        "inputs_sha256": scenario_sha256(scenario),
+    }
+
+
+def _headline(scenario: Scenario) -> str:
+    settings = scenario.settings
+    nodes = f"{settings.prefill_nodes or '?'}P{settings.decode_nodes or '?'}D"
+    return " · ".join((scenario.model.title, scenario.hardware.name, scenario.workload.name, nodes, settings.mode))
+
+
+def _printer(scenario: Scenario, lines: Sequence[str], assumed: Sequence[str]) -> Callable[[Console], None]:
+    """The human view: headline, lines (a first one in bold), assumptions."""
+
+    def text(console: Console) -> None:
+        width = max(console.width, 40)
+
+        def write(line: str, style: str | None = None, indent: str = "  ") -> None:
+            parts = wrap(line, width, initial_indent=indent, subsequent_indent=indent + "  ", break_on_hyphens=False)
+            for part in parts or [""]:
+                console.print(part, style=style, soft_wrap=True)
+
+        write(_headline(scenario), indent="")
+        console.print()
+        for index, line in enumerate(lines):
+            if "\n" in line:
+                for row in line.split("\n"):
+                    console.print("  " + row, soft_wrap=True)
+            else:
+                write(line, "bold" if index == 0 else None)
+        console.print()
+        for line in assumed:
+            write(f"- {line}", "dim")
+
+    return text
+
+
+def _output(
+    name: str,
+    scenario: Scenario,
+    body: dict[str, Any],
+    rows: Sequence[dict[str, Any]],
+    lines: Sequence[str],
+    assumed: Sequence[str],
+) -> Output:
+    data = _document(name, scenario, body, assumed)
+    return Output(data=data, rows=rows, text=_printer(scenario, lines, assumed))
+
+
+# ---------------------------------------------------------------- working set and store
+
+
+def _working_set(held: WorkingSet) -> dict[str, Any]:
+    return {
+        "agents_per_s": held.agents_per_s,
+        "completion_time_s": held.completion_time_s,
+        "completion_origin": held.completion_origin,
+        "agents_in_flight": held.agents,
+        "total_tokens": held.total_tokens,
+        "kv_bytes_per_token": held.kv_bytes_per_token,
+        "working_set_bytes": held.bytes,
+        "think_time_stretch": held.stretch,
+        "working_set_without_thinking_bytes": held.bytes_without_thinking,
+        "simulated_working_set_bytes": held.measured_bytes,
+    }
+
+
+_ORIGIN = {
+    "given": "as given",
+    "steady": "unloaded times to first token, so a lower bound (--completion-time or --simulate for another)",
+    "simulated": "mean of the simulation",
+}
+
+
+def _working_set_lines(held: WorkingSet) -> list[str]:
+    lines = [
+        f"Working set {show(held.bytes, 'B')}: {significant(held.agents)} agents under way, each half way to "
+        f"{significant(held.total_tokens, 5)} tokens of {show(held.kv_bytes_per_token, 'B')}",
+        f"{significant(held.agents_per_s)} agents/s that take {significant(held.completion_time_s, 4)} s each: "
+        f"{_ORIGIN[held.completion_origin]}",
+    ]
+    if held.stretch > 1:
+        without = show(held.bytes_without_thinking, "B")
+        lines.append(f"Think time stretches an agent by {significant(held.stretch)}; without it {without}")
+    if held.measured_bytes is not None:
+        lines.append(f"The simulation itself holds {show(held.measured_bytes, 'B')} on average")
+    return lines
+
+
+def _working_set_assumptions(held: WorkingSet) -> list[str]:
+    found = ["agents are half way on average: working set = arrivals x time x total / 2 x bytes per token"]
+    return [*found, PAPER_RULE] if held.stretch > 1 else found
+
+
+def working_set_output(scenario: Scenario, held: WorkingSet) -> Output:
+    """The working set."""
+    body = _working_set(held)
+    return _output("working-set", scenario, body, [body], _working_set_lines(held), _working_set_assumptions(held))
+
+
+def store_output(scenario: Scenario, needs: StoreNeeds) -> Output:
+    """What the store must hold and move."""
+    body = {
+        **_working_set(needs.working_set),
+        "turns_per_s": needs.turns_per_s,
+        "read_bytes_per_s": needs.read_bytes_per_s,
+        "written_bytes_per_s": needs.written_bytes_per_s,
+        "written_bytes_per_day": needs.written_bytes_per_day,
+        "retention_s": needs.retention_s,
+        "stored_bytes": needs.stored_bytes,
+        "servers": needs.servers,
+        "servers_by": {"capacity": needs.by_capacity, "read": needs.by_read, "write": needs.by_write},
+        "servers_with_one_down": needs.with_one_down,
+        "drive_writes_per_day": needs.drive_writes_per_day,
+        "rated_drive_writes_per_day": needs.rated_writes_per_day,
+        "life_years": None if needs.life_s is None else needs.life_s / YEAR,
+        "turns_per_s_now": needs.rate_now,
+        "turns_per_s_with_one_down": {"prefill": needs.node_down[0], "decode": needs.node_down[1]},
+    }
+    held, since = needs.working_set, ""
+    if needs.retention_s is not None:
+        since = f", what {show(needs.retention_s, 's')} of turns wrote" if needs.stored_bytes > held.bytes else ""
+    lines = [
+        f"The store holds {show(needs.stored_bytes, 'B')}{since or ', the working set'}",
+        f"At {significant(needs.turns_per_s)} turns/s it reads {show(needs.read_bytes_per_s, 'B/s')} and writes "
+        f"{show(needs.written_bytes_per_s, 'B/s')}, {show(needs.written_bytes_per_day, 'B')} a day",
+    ]
+    if needs.servers is not None:
+        counts = {"capacity": needs.by_capacity, "reads": needs.by_read, "writes": needs.by_write}
+        parts = ", ".join(f"{count} for {name}" for name, count in counts.items() if count is not None)
+        lines.append(f"Servers: {needs.servers} ({parts}); {needs.with_one_down} so that one may be down")
+    else:
+        lines.append("Servers: say what one holds and moves: --server-capacity, --server-read, --server-write")
+    if needs.drive_writes_per_day is not None and needs.life_s is not None:
+        years = needs.life_s / YEAR
+        lines.append(
+            f"Flash is written {significant(needs.drive_writes_per_day, 2)} times a day: drives rated "
+            f"{needs.rated_writes_per_day:g} a day for {needs.warranty_s / YEAR:g} years last "
+            f"{significant(years, 2) + ' years' if years < 100 else 'over 100 years'}"
+        )
+    for side, rate in zip(("prefill", "decode"), needs.node_down, strict=True):
+        if rate is None:
+            what = "none is left, or the rest cannot host the parallelism"
+        elif not rate:
+            what = "the rest cannot hold the weights and a context"
+        else:
+            enough = "enough" if rate >= needs.turns_per_s * (1 - 1e-9) else "less than the demand"
+            what = f"{significant(rate)} of {significant(needs.rate_now)} turns/s, {enough}"
+        lines.append(f"One {side} node down: {what}")
+    lines += _working_set_lines(held)
+    assumed = [
+        *_working_set_assumptions(held),
+        "written: the append and the generated tokens, once; file system overhead, replicas and write amplification of "
+        "the drives come on top",
+    ]
+    return _output("store", scenario, body, [body], lines, assumed)
+
+
+# ---------------------------------------------------------------- load or recompute
+
+
+def break_even_output(scenario: Scenario, found: Sequence[BreakEven], tiers: Sequence[Tier]) -> Output:
+    """Load or recompute, by context and tier."""
+    rows = [
+        {
+            "context": entry.context,
+            "kv_bytes": entry.kv_bytes,
+            "recompute_s": entry.recompute_s,
+            "break_even_bytes_per_s": entry.bandwidth,
+            "tiers": {
+                name.replace(" ", "_"): {"load_s": time, "speedup": factor, "pays": factor > 1}
+                for name, (time, factor) in entry.loads.items()
+            },
+        }
+        for entry in found
+    ]
+    body = {
+        "tiers": [{"name": t.name.replace(" ", "_"), "bytes_per_s": t.bandwidth, "limit": t.limit} for t in tiers],
+        "rows": rows,
+    }
+    names = [tier.name for tier in tiers]
+    table = [f"{'context':>9}  {'KV':>8}  {'compute':>8}  {'break-even':>10}" + "".join(f"  {n:>10}" for n in names)]
+    for entry in found:
+        cells = "".join(f"  {_factor(entry.loads[name][1]):>10}" for name in names)
+        table.append(
+            f"{entry.context:>9,}  {show(entry.kv_bytes, 'B'):>8}  {show(entry.recompute_s, 's'):>8}  "
+            f"{show(entry.bandwidth, 'B/s'):>10}{cells}"
+        )
+    worst = min((min(f for _, f in entry.loads.values()) for entry in found), default=0.0)
+    first = "Loading pays from every tier at these lengths" if worst > 1 else "Loading does not pay everywhere"
+    lines = [first, "\n".join(table), "tiers: loading is so many times faster than computing; below 1x compute"]
+    lines += [f"{tier.name}: {show(tier.bandwidth, 'B/s')} a node, {TITLES[tier.limit]} limits" for tier in tiers]
+    assumed = [
+        "a prefill node on its own: all its GPUs compute the prefix, or all its links load it, nothing else runs",
+        "local DRAM and a pool hold the prefix already; storage has its time per read and its latency",
+    ]
+    return _output("break-even", scenario, body, rows, lines, assumed)
+
+
+def _factor(value: float) -> str:
+    return f"{significant(value, 2)}x"
+
+
+# ---------------------------------------------------------------- pool and remote site
+
+
+def pool_output(scenario: Scenario, found: Sequence[PoolSize], trace: str) -> Output:
+    """A DRAM pool beside storage."""
+    rows = [
+        {
+            "pool_bytes": entry.capacity_bytes,
+            "hit_share": entry.hit_share,
+            "turns_per_s": entry.turns_per_s,
+            "gain": entry.turns_per_s / entry.without - 1 if entry.without else None,
+            "bottleneck": entry.bottleneck,
+            "layerwise_turns_per_s": entry.without,
+            "dual_path_turns_per_s": entry.dual_path,
+        }
+        for entry in found
+    ]
+    table = [f"{'pool':>9}  {'of hits':>8}  {'turns/s':>8}  {'gain':>7}  bound by"]
+    for entry in found:
+        gain = f"{100 * (entry.turns_per_s / entry.without - 1):+.0f} %" if entry.without else "-"
+        bound = TITLES[entry.bottleneck] if entry.bottleneck else "-"
+        table.append(
+            f"{show(entry.capacity_bytes, 'B'):>9}  {100 * entry.hit_share:>6.0f} %  "
+            f"{significant(entry.turns_per_s):>8}  {gain:>7}  {bound}"
+        )
+    best = max(found, key=lambda entry: entry.turns_per_s)
+    first = f"A pool of {show(best.capacity_bytes, 'B')} serves {100 * best.hit_share:.0f} % of the hits"
+    both = "" if not best.dual_path else f"; without a pool, both sides reading: {significant(best.dual_path)} turns/s"
+    lines = [f"{first}: {significant(best.turns_per_s)} turns/s{both}", "\n".join(table)]
+    lines.append(f"gain over mode layerwise, {significant(best.without)} turns/s, whose storage reads the rest")
+    assumed = [
+        f"hit share from the reuse curve of {trace}: least recently used goes first; shares of the hits of an infinite "
+        "cache",
+        "the pool is the memory of the prefill nodes, reached over the compute network",
+    ]
+    return _output("pool", scenario, {"trace": trace, "rows": rows}, rows, lines, assumed)
+
+
+def remote_output(scenario: Scenario, found: Remote) -> Output:
+    """KV of another site over a WAN link."""
+    body = {
+        "bandwidth_bytes_per_s": found.bandwidth,
+        "latency_s": found.latency_s,
+        "share_of_turns": found.share,
+        "prefix_bytes": found.prefix_bytes,
+        "pays_in_time": found.pays_in_time,
+        "pays_in_rate": found.pays_in_rate,
+        "break_even_bytes_per_s": found.break_even,
+        "ttft_s": {"loaded": found.loaded_ttft_s, "recomputed": found.recomputed_ttft_s},
+        "turns_per_s": {
+            "loaded": found.loaded_turns_per_s,
+            "recomputed": found.recomputed_turns_per_s,
+            "all_local": found.local_turns_per_s,
+            "link_full": found.link_turns_per_s,
+        },
+    }
+    time = "earlier" if found.pays_in_time else "later"
+    rate = "more" if found.pays_in_rate else "fewer"
+    verdict = {
+        (True, True): "Loading over the link pays",
+        (True, False): "Loading pays in time to first token, not in rate",
+        (False, True): "Loading pays in rate, not in time to first token",
+        (False, False): "Recompute: loading over the link does not pay",
+    }[found.pays_in_time, found.pays_in_rate]
+    needed = "at no bandwidth" if found.break_even is None else f"above {show(found.break_even, 'B/s')}"
+    lines = [
+        verdict,
+        f"First token {time} by loading: {show(found.loaded_ttft_s, 's')} against {show(found.recomputed_ttft_s, 's')} "
+        f"(unloaded); loading is earlier {needed}",
+        f"Rate {rate} by loading: {significant(found.loaded_turns_per_s)} against "
+        f"{significant(found.recomputed_turns_per_s)} turns/s; {significant(found.local_turns_per_s)} if all were "
+        f"local, the link is full at {significant(found.link_turns_per_s)}",
+        f"{100 * found.share:.3g} % of the turns have their prefix of {show(found.prefix_bytes, 'B')} at the other "
+        f"site; link {show(found.bandwidth, 'B/s')}, {show(found.latency_s, 's')}",
+    ]
+    assumed = ["a loaded prefix crosses the link and then takes the local path; the link carries nothing else"]
+    return _output("wan", scenario, body, [body], lines, assumed)
