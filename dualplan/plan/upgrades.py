@@ -15,6 +15,7 @@ from dualplan.plan.evaluate import misfits
 from dualplan.plan.problem import SINGLE_SIDED, Problem, Setup, build, prepare, solve, storage_positions, uses
 from dualplan.plan.ranges import all_traffic_range
 from dualplan.plan.resources import TITLES
+from dualplan.serving.times import fitted
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.scenario import Scenario
 
@@ -24,6 +25,9 @@ NIC_STEPS = (12.5e9, 25e9, 50e9, 100e9, 200e9)
 TEN_PER_CENT = 1.1
 SMALL = 1e-6
 """Relative step of a capacity that a dual value is read off with."""
+
+FITTED_PARTS = {"gpu_flops": ("prefill", "decode"), "hbm_bandwidth": ("decode",)}
+"""Upgrades that change what a fitted set measured, and the parts of the set."""
 
 NOTHING = 1e-9
 """Relative gains below this are rounding."""
@@ -76,7 +80,9 @@ class Upgrade(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Upgrades(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it for one deployment; ``upgrades`` by gain, best first."""
+    """All of it for one deployment; ``upgrades`` by gain, best first. ``unknown``: upgrades of which nobody knows what
+    they bring, since the times are a fitted set and it does not say how they change with the GPU.
+    """
 
     prefill_nodes: int
     decode_nodes: int
@@ -84,6 +90,7 @@ class Upgrades(msgspec.Struct, frozen=True, kw_only=True):
     ladder: tuple[Rung, ...]
     duals: tuple[Dual, ...]
     upgrades: tuple[Upgrade, ...]
+    unknown: tuple[str, ...] = ()
 
 
 def upgrade_ladder(
@@ -167,21 +174,25 @@ def upgrades(
     rate = solve(problem)
     turns = float(rate.turns_per_s or 0.0)
     duals = dual_values(problem)
-    found = [
-        _evaluated(setup, problem, turns, prices or Prices(), option) for option in _options(setup) if turns and option
-    ]
+    set_in_use = fitted(scenario)
+    options = [option for option in _options(setup) if option is not None and turns]
+    unknown = [option for option in options if set_in_use and any(set_in_use.has(part) for part in option.fitted_parts)]
+    found = [_evaluated(setup, problem, turns, prices or Prices(), o) for o in options if o not in unknown]
     return Upgrades(
         prefill_nodes=setup.prefill_nodes,
         decode_nodes=setup.decode_nodes,
         turns_per_s=turns,
         ladder=ladder_of(problem),
         duals=duals,
-        upgrades=tuple(sorted((u for u in found if u is not None), key=lambda u: -u.gain)),
+        upgrades=tuple(sorted(found, key=lambda upgrade: -upgrade.gain)),
+        unknown=tuple(option.title for option in unknown),
     )
 
 
 class _Option(msgspec.Struct, frozen=True, kw_only=True):
-    """A changed deployment. ``upgraded``: sides whose nodes are changed; none where a node is added."""
+    """A changed deployment. ``upgraded``: sides whose nodes are changed; none where a node is added.
+    ``fitted_parts``: parts of a fitted set whose times the change would alter.
+    """
 
     key: str
     title: str
@@ -190,6 +201,7 @@ class _Option(msgspec.Struct, frozen=True, kw_only=True):
     prefill_nodes: int
     decode_nodes: int
     upgraded: tuple[str, ...] = ()
+    fitted_parts: tuple[str, ...] = ()
 
 
 def _options(setup: Setup) -> list[_Option | None]:
@@ -255,6 +267,7 @@ def _part(setup: Setup, key: str, title: str, change: Change, sides: tuple[str, 
         prefill_nodes=setup.prefill_nodes,
         decode_nodes=setup.decode_nodes,
         upgraded=sides,
+        fitted_parts=tuple(part for part in FITTED_PARTS.get(key, ()) if part in sides),
     )
 
 

@@ -13,6 +13,7 @@ from dualplan.plan.purchase import Confirmed, Kind, Miss, Plan, Purchase, Storag
 from dualplan.plan.resources import TITLES
 from dualplan.plan.upgrades import Upgrade, Upgrades
 from dualplan.report.output import Output
+from dualplan.serving.times import fitted
 from dualplan.spec.scenario import Scenario
 from dualplan.spec.workload import mean_turns
 from dualplan.units import show, significant
@@ -167,6 +168,7 @@ def _plan(plan: Plan, rank: int | None) -> dict[str, Any]:
         "decode_read_share": answer.decode_read_share,
         "ttft_unloaded_s": answer.ttft_unloaded_s,
         "tpot_s": answer.tpot_s,
+        "compute_times": answer.demand.compute_origin,
         "storage": _storage(plan.storage),
         "spare": {
             "nodes": plan.spare.nodes,
@@ -250,6 +252,7 @@ def _upgrades(found: Upgrades) -> dict[str, Any]:
         "ladder": [msgspec.structs.asdict(rung) | {"tied": list(rung.tied)} for rung in found.ladder],
         "dual_values": [msgspec.structs.asdict(dual) for dual in found.duals],
         "upgrades": [msgspec.structs.asdict(upgrade) for upgrade in found.upgrades],
+        "not_evaluated": list(found.unknown),
     }
 
 
@@ -304,6 +307,12 @@ def _about_the_demand(answer: Answer, wanted: Wanted) -> list[str]:
             if all_missing
             else "what has no price is ranked by GPU count behind what has one (--price NAME=USD an hour)"
         )
+    fitted_kinds = [kind.name for kind in answer.kinds if fitted(kind.scenario) is not None]
+    if fitted_kinds and len(fitted_kinds) < len(answer.kinds):
+        found.append(
+            f"times of {', '.join(fitted_kinds)} are fitted on measured runs, those of the others a roofline, which "
+            "is kinder: compare with care"
+        )
     if any(any(kind.extra_snics) for kind in answer.kinds) and not wanted.prices.snic_per_hour:
         found.append("storage NICs beyond those of a profile cost nothing (--snic-price)")
     if answer.fleet is not None:
@@ -344,7 +353,7 @@ def _hash(answer: Answer) -> str:
 def headline(answer: Answer) -> str:
     """What was asked, in a line."""
     scenario, wanted = answer.scenario, answer.wanted
-    parts = [scenario.model.name, scenario.workload.name, scenario.settings.mode]
+    parts = [scenario.model.title, scenario.workload.name, scenario.settings.mode]
     if wanted is not None:
         agents = wanted.turns_per_s / mean_turns(scenario.workload)
         parts.append(f"{significant(agents)} agents/s ({significant(wanted.turns_per_s)} turns/s)")
@@ -533,12 +542,27 @@ def upgrade_lines(found: Upgrades) -> list[str]:
     if found.duals:
         held = ", ".join(f"{TITLES[dual.resource]} {dual.value:.2f}" for dual in found.duals)
         lines.append(f"Dual       {held} (relative rise of the rate for that of a capacity)")
-    useful = [upgrade for upgrade in found.upgrades if upgrade.gain > 0]
+    # what one side brings alone need not be bought for both
+    of_one_side = {
+        upgrade.key.partition("_")[2]: upgrade.gain for upgrade in reversed(found.upgrades) if _one_side(upgrade)
+    }
+    useful = [
+        upgrade
+        for upgrade in found.upgrades
+        if upgrade.gain > 0 and not of_one_side.get(upgrade.key, -1.0) > upgrade.gain * (1 - 1e-9)
+    ]
     lines += [f"{100 * upgrade.gain:+6.1f} %   {_upgrade(upgrade)}" for upgrade in useful]
     idle = [upgrade.title for upgrade in found.upgrades if upgrade.gain == 0 and "every node" in upgrade.title]
     if idle:
         lines.append("No gain    from " + ", ".join(idle))
+    unknown = [title for title in found.unknown if "every node" in title]
+    if unknown:
+        lines.append(f"Not known  {', '.join(unknown)}: times are a fitted set, which does not say how they scale")
     return lines
+
+
+def _one_side(upgrade: Upgrade) -> bool:
+    return upgrade.title.endswith((" on each prefill node", " on each decode node"))
 
 
 def _upgrade(upgrade: Upgrade) -> str:
@@ -552,7 +576,7 @@ def _upgrade(upgrade: Upgrade) -> str:
     if upgrade.break_even_usd_per_node is not None:
         worth.append(f"pays below {show(upgrade.break_even_usd_per_node, CURRENCY)} a node at purchase")
     if not upgrade.inside_range:
-        worth.append("P/D leaves the range")
+        worth.append("P/D outside the range")
     return text + ("; " + ", ".join(worth) if worth else "")
 
 
