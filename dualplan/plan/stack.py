@@ -1,7 +1,7 @@
 """Scenarios that differ in a few hardware numbers, as one scenario whose numbers are arrays: one entry a point.
 
 The equations are plain arithmetic, so they give one answer a point. Only numbers that no equation branches on can be
-stacked: the rates, counts and efficiencies of NICs and the bandwidth of host memory.
+stacked, those of the storage NICs and the bandwidth of host memory, and only where both sides are alike.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from dualplan.spec.hardware import Hardware
 from dualplan.spec.scenario import Scenario
 
 STACKED = frozenset({"snic.count", "snic.rate", "snic.efficiency", "snic.time_per_read", "dram.bandwidth"})
@@ -23,43 +24,42 @@ STACKED = frozenset({"snic.count", "snic.rate", "snic.efficiency", "snic.time_pe
 def stacked(scenarios: Sequence[Scenario], which: NDArray[np.int64]) -> Scenario | None:
     """Point i has scenario ``scenarios[which[i]]``; they differ in STACKED numbers only, which the caller knows.
 
-    None where one of them lacks a number that another has.
+    None where that cannot be: one of them lacks a number that another has, or the sides are alike in some only.
     """
-
-    def values(side: str, section: str, name: str) -> list[Any]:
-        return [getattr(getattr(getattr(scenario, side), section), name) for scenario in scenarios]
-
-    def array(found: list[Any]) -> Any:
-        return np.array(found, dtype=float)[which]
-
-    changes: dict[tuple[str, str, str], Any] = {}
-    for side in ("hardware", "decode_hardware"):
-        for section, name in (path.split(".") for path in STACKED):
-            found = values(side, section, name)
-            if any(value != found[0] for value in found):
-                if None in found:
-                    return None
-                changes[side, section, name] = array(found)
-    return _replaced(scenarios[0], changes)
+    alike = {scenario.hardware == scenario.decode_hardware for scenario in scenarios}
+    if len(scenarios) > 1 and alike != {True}:
+        return None
+    changes: dict[str, Any] = {}
+    for path in STACKED:
+        found = [_number(scenario.hardware, path) for scenario in scenarios]
+        if any(value != found[0] for value in found):
+            if None in found:
+                return None
+            changes[path] = np.array(found, dtype=float)[which]
+    return _with_numbers(scenarios[0], changes)
 
 
 def picked(scenario: Scenario, members: NDArray[np.int64]) -> Scenario:
     """A stacked scenario for some of its points; a plain one is the same for all."""
-    changes = {}
-    for side in ("hardware", "decode_hardware"):
-        for section, name in (path.split(".") for path in STACKED):
-            value = getattr(getattr(getattr(scenario, side), section), name)
-            if isinstance(value, np.ndarray):
-                changes[side, section, name] = value[members]
-    return _replaced(scenario, changes)
+    numbers = {path: _number(scenario.hardware, path) for path in STACKED}
+    return _with_numbers(scenario, {path: n[members] for path, n in numbers.items() if isinstance(n, np.ndarray)})
 
 
-def _replaced(scenario: Scenario, changes: dict[tuple[str, str, str], Any]) -> Scenario:
-    """Numbers replaced by arrays. The checks of a record, which compare numbers, have passed for each scenario."""
-    made: dict[str, Any] = {}
-    for (side, section, name), value in changes.items():
-        hardware = made.setdefault(side, copy.copy(getattr(scenario, side)))
+def _number(hardware: Hardware, path: str) -> Any:
+    section, name = path.split(".")
+    return getattr(getattr(hardware, section), name)
+
+
+def _with_numbers(scenario: Scenario, numbers: dict[str, Any]) -> Scenario:
+    """Numbers of both sides replaced by arrays. The checks of a record, which compare numbers, have passed for each
+    scenario. Both sides are one record, so that they still compare as alike.
+    """
+    if not numbers:
+        return scenario
+    hardware = copy.copy(scenario.hardware)
+    for path, value in numbers.items():
+        section, name = path.split(".")
         part = copy.copy(getattr(hardware, section))
         msgspec.structs.force_setattr(part, name, value)
         msgspec.structs.force_setattr(hardware, section, part)
-    return msgspec.structs.replace(scenario, **made) if made else scenario
+    return msgspec.structs.replace(scenario, hardware=hardware, decode_hardware=hardware)

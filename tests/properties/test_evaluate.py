@@ -13,7 +13,7 @@ from dualplan.plan.evaluate import evaluate
 from dualplan.plan.grid import evaluate_grid
 from dualplan.plan.problem import build, prepare
 from dualplan.plan.ranges import ranges
-from dualplan.plan.stack import stacked
+from dualplan.plan.stack import STACKED, stacked
 from dualplan.spec.scenario import read_scenario, resolve, set_flags
 
 PAPER = Path(__file__).resolve().parents[2] / "examples" / "dualpath-paper.yaml"
@@ -44,7 +44,9 @@ def scenarios(draw, modes=MODES):
             shares_cnic=draw(st.booleans()),
         )
         dram = msgspec.structs.replace(
-            hardware.dram, bandwidth=draw(st.sampled_from([None, 100e9, 300e9, 600e9])), kv_buffer=None
+            hardware.dram,
+            bandwidth=draw(st.sampled_from([None, 100e9, 300e9, 600e9])),
+            kv_buffer=draw(st.sampled_from([None, 80e9])),
         )
         return msgspec.structs.replace(hardware, cnic=nic, snic=storage, dram=dram)
 
@@ -238,7 +240,7 @@ def test_grid_agrees_on_random_machines(found, prefill, decode, ttft):
 @settings(max_examples=20)
 @given(scenarios(), st.data())
 def test_stacked_hardware_is_each_hardware(found, data):
-    machines = [found]
+    machines = [msgspec.structs.replace(found, decode_hardware=found.hardware)]
     for _ in range(3):
         hardware = machines[0].hardware
         snic = msgspec.structs.replace(
@@ -250,12 +252,22 @@ def test_stacked_hardware_is_each_hardware(found, data):
         bandwidth = hardware.dram.bandwidth and data.draw(st.sampled_from([50e9, 400e9]))
         dram = msgspec.structs.replace(hardware.dram, bandwidth=bandwidth)
         faster = msgspec.structs.replace(hardware, snic=snic, dram=dram)
-        machines.append(msgspec.structs.replace(found, hardware=faster))
+        machines.append(msgspec.structs.replace(found, hardware=faster, decode_hardware=faster))
+    # as the flags of a sweep leave them: given figures of storage NICs win over those of a parameter set
+    given_keys = {f"hardware.{path}": "--vary" for path in STACKED}
+    machines = [msgspec.structs.replace(machine, origins=given_keys) for machine in machines]
     which = np.array([0, 1, 2, 3, 3, 2])
     prefill, decode = np.array([1, 2, 2, 1, 9, 3]), np.array([3, 1, 2, 1, 8, 30])
     grid = evaluate_grid(stacked(machines, which), prefill, decode)
     for index, machine in enumerate(which):
         agree(grid, index, evaluate(machines[machine], int(prefill[index]), int(decode[index])))
+
+
+def test_machines_that_differ_in_more_are_not_stacked():
+    slow = scenario("decode_hardware.snic.count=2")
+    assert stacked([SCENARIO, slow], np.array([0, 1])) is None
+    unknown = scenario("hardware.dram.bandwidth=")
+    assert stacked([SCENARIO, unknown], np.array([0, 1])) is None
 
 
 def test_a_parallelism_without_room_is_said_of_its_points_only():

@@ -1,0 +1,115 @@
+"""One simulated point of a sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from dualplan.errors import InputError
+from dualplan.spec.scenario import Scenario
+from dualplan.spec.workload import Workload
+
+SIMULATED_KEYS = ("agents", "append_scale", "generated_scale")
+"""Keys of a sweep that belong to the simulation and not to the scenario."""
+
+
+class Simulated(msgspec.Struct, frozen=True, kw_only=True):
+    """How points are simulated: ``agents`` that start together, or arrivals at the rate of the scenario's demand.
+
+    ``find_capacity``: the highest arrival rate that meets the SLO. ``duration`` and ``warm_up`` of an online run [s].
+    ``trace``: path of the trace that the workload is, else None.
+    """
+
+    agents: int | None = None
+    find_capacity: bool = False
+    duration: float | None = None
+    warm_up: float | None = None
+    append_scale: float = 1.0
+    generated_scale: float = 1.0
+    trace: str | None = None
+
+
+def simulate_point(scenario: Scenario, call: Simulated, pairs: Mapping[str, str]) -> dict[str, Any]:
+    """The figures of one run, named as the keys of ``simulate --json``.
+
+    ``pairs``: varied values, of which SIMULATED_KEYS replace those of the call. ``feasible``: the SLO was met, or the
+    job ended. Raises InputError, and InfeasibleError where weights or a context do not fit.
+    """
+    from dualplan.schedule.registry import policies
+    from dualplan.serving.cluster import cluster
+    from dualplan.serving.run import DURATION, Slo, find_capacity, meets, offline, online
+
+    factors = tuple(_factor(pairs, key, getattr(call, key)) for key in SIMULATED_KEYS[1:])
+    agents = _agents(pairs["agents"]) if "agents" in pairs else call.agents
+    settings = scenario.settings
+    slo = Slo(ttft=settings.slo.ttft or Slo().ttft, tpot=settings.slo.tpot or Slo().tpot)
+    trajectories = _trajectories(scenario.workload, settings.seed, *factors, call.trace)
+    laid = cluster(scenario, trajectories, policies=policies(settings.policy))
+    duration = DURATION if call.duration is None else call.duration
+    if call.find_capacity:
+        found = find_capacity(laid, trajectories, slo=slo, duration=duration, warm_up=call.warm_up, seed=settings.seed)
+        if any(run.stopped == "interrupted" for run in found.results):
+            raise KeyboardInterrupt
+        return {
+            "feasible": found.met > 0,
+            "capacity_agents_per_s": found.met,
+            "interval.lower": found.met,
+            "interval.upper": found.missed,
+            "seed": settings.seed,
+        }
+    if agents is not None:
+        result = offline(laid, trajectories, agents, seed=settings.seed)
+    elif settings.demand.arrival_rate is not None:
+        rate = settings.demand.arrival_rate
+        result = online(laid, trajectories, rate, duration=duration, warm_up=call.warm_up, slo=slo, seed=settings.seed)
+    else:
+        raise InputError("--simulate", "nothing arrives", "give --agents N, --arrival-rate R or --find-capacity")
+    if result.stopped == "interrupted":
+        raise KeyboardInterrupt
+    met = meets(result, slo) if result.kind == "online" else None
+    row: dict[str, Any] = {"feasible": met is not False}
+    if met is not None:
+        row["slo_met"] = met
+    row |= {"jct_s": result.jct_s, "turns": result.turns, "turns_per_s": result.turns_per_s}
+    row |= {name: getattr(result, name) for name in ("prompt_tokens_per_s", "output_tokens_per_s")}
+    for name in ("ttft_s", "ttst_s", "tpot_s", "agent_time_s"):
+        row |= {f"{name}.{key}": value for key, value in msgspec.structs.asdict(getattr(result, name)).items()}
+    row |= {name: getattr(result, name) for name in ("decode_read_share", "agents", "arrival_rate", "seed")}
+    return {**row, "simulated_s": result.simulated_s, "stopped": result.stopped}
+
+
+@lru_cache(maxsize=16)
+def _trajectories(workload: Workload, seed: int, append: float, generated: float, trace: str | None) -> Any:
+    """What the agents replay; drawn once for the points that share it."""
+    from dualplan.serving.trajectories import for_workload, from_trace, scaled
+
+    if not workload.mix:
+        made = for_workload(workload, seed=seed)
+    elif trace is None:
+        raise InputError("workload", "a trace cannot be simulated without its file", "give it as --workload")
+    else:
+        from dualplan.trace.read import read_trace
+
+        made = from_trace(read_trace(trace), workload.name)[0]
+    return scaled(made, append, generated, workload.max_length)
+
+
+def _factor(pairs: Mapping[str, str], key: str, usual: float) -> float:
+    try:
+        value = float(pairs.get(key, usual))
+    except ValueError:
+        value = -1.0
+    if not 0 < value < 1e6:
+        raise InputError(key, f'"{pairs[key][:40]}" is not a factor above 0')
+    return value
+
+
+def _agents(text: str) -> int:
+    from dualplan.serving.run import MOST_AGENTS
+
+    if not text.isdecimal() or not 0 < int(text[:12]) <= MOST_AGENTS:
+        raise InputError("agents", f'"{text[:40]}" is not a whole number of 1 to {MOST_AGENTS:,}')
+    return int(text)
