@@ -74,10 +74,12 @@ def explain(
             raise typer.Exit(4)
     elif elasticities:
         from dualplan.plan.sensitivity import elasticities as all_elasticities
-        from dualplan.plan.sensitivity import tornado
+        from dualplan.plan.sensitivity import held_by_fitted_set, tornado
 
-        spread = 0.1
-        output = report.elasticity_output(answer, all_elasticities(scenario), tornado(scenario, spread), spread)
+        spread, found_all = 0.1, all_elasticities(scenario)
+        output = report.elasticity_output(
+            answer, found_all, tornado(scenario, spread), spread, held_by_fitted_set(scenario)
+        )
         emit(output, fmt, as_json, output_file)
     else:
         chosen = _chosen(scenario, names)

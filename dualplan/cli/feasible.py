@@ -12,6 +12,7 @@ from dualplan.cli.scenario_flags import ScenarioFlags, scenario_command
 if TYPE_CHECKING:
     from dualplan.plan.evaluate import Evaluation
     from dualplan.plan.uncertainty import Uncertainty
+    from dualplan.report.output import Output
 
 
 @scenario_command
@@ -29,6 +30,9 @@ def feasible(
         typer.Option(metavar="KEY=VALUE", help="A value not known exactly: '0.68 +- 0.08', '0.8..0.95'; repeatable."),
     ] = None,
     samples: Annotated[int | None, typer.Option(metavar="N", help="Samples of the uncertain values, 1000.")] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Also the equations of what binds; with --json all equations.")
+    ] = False,
     print_scenario: Annotated[
         bool, typer.Option("--print-scenario", help="Print the resolved scenario with origins, and stop.")
     ] = False,
@@ -65,9 +69,24 @@ def feasible(
     else:
         answer = best_node_split(scenario, nodes, check_flow=check_flow)
     robust = _robustness(answer, samples) if scenario.settings.uncertain else None
-    emit(output(answer, robust), fmt, as_json, output_file)
+    result = output(answer, robust)
+    emit(_explained(result, answer) if explain else result, fmt, as_json, output_file)
     if not answer.feasible and not exit_zero:
         raise typer.Exit(4)
+
+
+def _explained(result: Output, answer: Evaluation) -> Output:
+    """The answer with its equations; for people those of what binds, the rate and the ends of the range."""
+    from msgspec.structs import replace
+
+    from dualplan.plan.explain import equations
+    from dualplan.report.explain import with_equations
+
+    counts = {"prefill_nodes": answer.prefill_nodes, "decode_nodes": answer.decode_nodes}
+    scenario = replace(answer.scenario, settings=replace(answer.scenario.settings, **counts))
+    ends = answer.ranges.all_traffic
+    at_ends = [*ends.lower_constraints[:1], *ends.upper_constraints[:1]]
+    return with_equations(result, equations(scenario), answer.bottleneck.resource, at_ends)
 
 
 def _robustness(answer: Evaluation, samples: int | None) -> Uncertainty:

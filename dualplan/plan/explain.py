@@ -6,15 +6,24 @@ formula (:mod:`dualplan.model.symbolic`), with symbols for the hardware and for 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
 
-from dualplan.model import closed_form, kv, latency
+from dualplan.model import closed_form, compute, kv, latency
 from dualplan.model.closed_form import Constraint
 from dualplan.model.collectives import decode_exchange_bytes, prefill_exchange_bytes, remote_copies, remote_nodes
-from dualplan.model.demand import TurnDemand, cached_bytes, delivered, mean_turn, scale_up_gpus, usable_hbm
+from dualplan.model.demand import (
+    TurnDemand,
+    cached_bytes,
+    delivered,
+    mean_turn,
+    peak_flops,
+    scale_up_gpus,
+    usable_hbm,
+)
 from dualplan.model.memory import kv_bytes_left
 from dualplan.model.symbolic import Known, value_of
 from dualplan.model.throughput import Use
@@ -24,6 +33,7 @@ from dualplan.plan.evaluate import decode_sequences, misfits, unloaded_ttft
 from dualplan.plan.notation import Input, Symbols, quantity_latex, quantity_text
 from dualplan.plan.problem import (
     SINGLE_SIDED,
+    Problem,
     Setup,
     build,
     decode_engines,
@@ -128,7 +138,7 @@ class Derivation:
         self.share: Any = 0 if single else known("decode_read_share", share)
         self.known_demand = _symbolic_demand(self.symbols, self.problem.demand, scenario, self.problem.mode)
         self.known_setup = _symbolic_setup(self.symbols, self.setup)
-        self.known_problem = build(self.known_setup, self.problem.mode, self.known_demand)
+        self.known_problem = _as_found(build(self.known_setup, self.problem.mode, self.known_demand), self.problem)
         settings = scenario.settings
         self.table = steps(self.problem.mode, staging=settings.staging, copy=settings.copy, persist=settings.persist)
 
@@ -156,7 +166,11 @@ class Derivation:
         if formula.is_Symbol or formula.is_number:
             numbers, numbers_latex = "", ""
         sign = _RELATIONS[relation]
-        mathml = f"<mrow>{left.mathml}<mo>{relation}</mo>{symbols.mathml(formula)}</mrow>"
+        text, latex, written = symbols.text(formula), symbols.latex(formula), symbols.mathml(formula)
+        if text == left.text:  # an input: it stands for itself
+            text, latex = quantity_text(found, unit), quantity_latex(found, unit)
+            written = f"<mtext>{text}</mtext>"
+        mathml = f"<mrow>{left.mathml}<mo>{relation}</mo>{written}</mrow>"
         return Equation(
             name=name,
             kind=kind,
@@ -164,8 +178,8 @@ class Derivation:
             title=title or TITLES.get(name, QUANTITIES[name].meaning if name in QUANTITIES else name),
             symbol=left.text,
             relation=relation,
-            text=f"{left.text} {relation} {symbols.text(formula)}",
-            latex=f"{left.latex} {sign} {symbols.latex(formula)}",
+            text=f"{left.text} {relation} {text}",
+            latex=f"{left.latex} {sign} {latex}",
             mathml=f'<math xmlns="http://www.w3.org/1998/Math/MathML" display="block">{mathml}</math>',
             substituted=f"{numbers} = {quantity_text(found, unit)}" if numbers else quantity_text(found, unit),
             substituted_latex=f"{numbers_latex} = {quantity_latex(found, unit)}"
@@ -257,11 +271,56 @@ class Derivation:
             name, usable = f"{side}_kv_room", known("usable_bytes_per_gpu", usable_hbm(hardware), side)
             room = kv_bytes_left(usable, weights, share=1, reserve=0)
             yield self.equation(name, "value", "turn", of_quantity(name), room, "B")
-        given = ("prefill_gpu_seconds", "decode_step_base_s", "decode_step_per_sequence_s")
-        values = (demand.prefill_gpu_seconds, demand.decode_base, demand.decode_slope)
-        for name, value in zip(given, values, strict=True):
-            symbol, lines = known(name, value), (demand.compute_origin,)
-            yield self.equation(name, "value", "turn", of_quantity(name), symbol, "s", derivation=lines)
+        for name, value, formula in self._times():
+            right, lines = formula, [f"compute times: {demand.compute_origin}"]
+            if not _same(formula, value):
+                right = known(name, value)
+            yield self.equation(name, "value", "turn", of_quantity(name), right, "s", derivation=lines)
+
+    def _times(self) -> Iterator[tuple[str, Any, Any]]:
+        """Compute times: name, value, and what the roofline says with its symbols."""
+        demand, known, scenario = self.problem.demand, self.symbols.known, self.scenario
+        model, turns = scenario.model, mean_turn(scenario.workload)
+        attention = turns.mean(
+            compute.attention_flops(model, new, old + new / 2)
+            for new, old in zip(turns.computed, turns.hits, strict=True)
+        )
+        prefill, decode = scenario.hardware, scenario.decode_hardware
+        peak = peak_flops(prefill.gpu, model.weight_dtype)
+        seconds = latency.prefill_gpu_seconds(
+            known("gemm_flops", compute.gemm_flops(model, turns.mean(turns.computed))),
+            known("attention_flops", attention),
+            known("gemm_rate", peak * prefill.efficiency.prefill),
+            known("attention_rate", peak * prefill.efficiency.attention),
+        )
+        yield "prefill_gpu_seconds", demand.prefill_gpu_seconds, seconds
+        hbm = known("hbm_rate", decode.gpu.hbm_bandwidth * decode.efficiency.hbm)
+        weights = known("weight_bytes", self.setup.decode_memory.weight_bytes_per_gpu, "decode")
+        layer_time: Any = decode.efficiency.decode_layer_time
+        base = latency.decode_base(
+            weights, hbm, known("layers", model.num_layers), known("layer_time", layer_time) if layer_time else 0
+        )
+        yield "decode_step_base_s", demand.decode_base, base
+        during = [turn.context + turn.append + turn.generated / 2 for turn in turns.mix]
+        read = demand.kv_per_gpu["decode"] * turns.mean(
+            kv.kv_read_bytes(model, demand.kv_format, tokens) for tokens in during
+        )
+        flops = turns.mean(compute.decode_step_flops(model, tokens).total for tokens in during)
+        rate = peak_flops(decode.gpu, model.weight_dtype) * (decode.efficiency.decode or decode.efficiency.prefill)
+        collective: Any = 0
+        if demand.amounts.decode_collective and demand.generated:
+            carried = known("decode_collective", demand.amounts.decode_collective)
+            collective = carried / known("generated_tokens", demand.generated)
+        nic = known("gpu_cnic_rate", decode.cnic.count * decode.cnic.rate * decode.cnic.efficiency / decode.gpu.count)
+        slope = latency.decode_slope(
+            known("kv_read_bytes", read),
+            hbm,
+            known("decode_flops", flops / self.setup.decode_parallel.tp),
+            known("decode_rate", rate),
+            collective,
+            nic,
+        )
+        yield "decode_step_per_sequence_s", demand.decode_slope, slope
 
     # ---------------------------------------------------------------- resources
 
@@ -468,7 +527,7 @@ class Derivation:
             return
         engines = known("decode_engines", value_of(decode_engines(self.setup)))
         arguments = (demand.decode_base, demand.decode_slope, self.turns / engines, demand.generated)
-        sequences = latency.batch_at_turn_rate(*arguments)
+        sequences = latency.batch_at_turn_rate(*arguments, demand.decode_quadratic)
         yield self.equation(
             "batch",
             "value",
@@ -479,7 +538,7 @@ class Derivation:
             derivation=("Little's law for the turns that an engine decodes at this rate",),
         )
         batch = known("batch", max(sequences.value, 1.0))
-        tpot = latency.time_per_output_token(demand.decode_base, demand.decode_slope, batch)
+        tpot = latency.time_per_output_token(demand.decode_base, demand.decode_slope, batch, demand.decode_quadratic)
         lines = ("a decode step takes a base and a part for each sequence; at least one sequence decodes",)
         yield self.equation("tpot_s", "value", "latency", of_quantity("tpot_s"), tpot, "s", derivation=lines)
 
@@ -514,6 +573,27 @@ _CAPACITY = {
     "storage_backend": "the whole store",
     "copy_submission": "layer blocks of 64 tokens, one submission each, on all queues of all GPUs",
 }
+
+
+def _as_found(known: Problem, numbers: Problem) -> Problem:
+    """The symbolic resources, with plain numbers where a formula does not give the value of the answer.
+
+    What is found by iteration, as memory over prefill passes, has no formula.
+    """
+    resources = []
+    for symbolic, plain in zip(known.resources, numbers.resources, strict=True):
+        iterated = numbers.demand.passes is not None and symbolic.name.endswith("_hbm")
+        fields = {
+            name: getattr(plain, name)
+            for name in ("capacity", "prefill", "decode")
+            if (iterated and name != "capacity") or not _same(getattr(symbolic, name), getattr(plain, name))
+        }
+        resources.append(msgspec.structs.replace(symbolic, **fields))
+    return msgspec.structs.replace(known, resources=tuple(resources))
+
+
+def _same(known: Any, number: Any) -> bool:
+    return math.isclose(float(value_of(known)), float(number), rel_tol=1e-9, abs_tol=1e-300)
 
 
 def exact_storage(side: tuple[str, Hardware]) -> Any:
@@ -571,8 +651,21 @@ def _symbolic_demand(symbols: Symbols, demand: TurnDemand, scenario: Scenario, m
     hit = known("hit", amounts.hit)
     pool = known("pool_share", settings.pool_share) if mode == "dram-pool" else 0
     loaded, read, pooled = delivered(hit, known("residency", settings.residency), pool)
+    times: dict[str, Any] = {}
+    if demand.decode_quadratic:
+        times["decode_quadratic"] = known("decode_step_quadratic_s", demand.decode_quadratic)
+    if demand.passes is not None:
+        passes = demand.passes
+        times["passes"] = msgspec.structs.replace(
+            passes,
+            base=known("pass_base", passes.base),
+            excess=known("pass_excess", passes.excess),
+            fullest=known("pass_turns", passes.fullest),
+            read_service=known("pass_read_time", passes.read_service),
+        )
     return msgspec.structs.replace(
         demand,
+        **times,
         amounts=Bytes(
             hit=hit,
             read=read,

@@ -155,6 +155,12 @@ def _text_printer() -> Any:
         def _print_Float(self, number: Any) -> str:  # noqa: N802
             return number_text(float(number))
 
+        def _print_Pow(self, power: Any, rational: bool = False) -> str:  # noqa: N802
+            printed: str = super()._print_Pow(power, rational=rational)
+            text = self.values.get(power.base, "")
+            # (144 tokens)^2, not 144 tokens^2
+            return printed.replace(text, f"({text})", 1) if " " in text and printed.startswith(f"{text}**") else printed
+
     return Printer
 
 
@@ -175,5 +181,11 @@ def _latex_printer() -> Any:
             text = number_text(float(number)).replace(",", r"{,}")
             mantissa, power, exponent = text.partition("e")
             return rf"{mantissa} \cdot 10^{{{exponent}}}" if power else mantissa
+
+        def _print_Pow(self, power: Any) -> str:  # noqa: N802
+            printed: str = super()._print_Pow(power)
+            text = self._settings["symbol_names"].get(power.base, "")
+            wide = r"\," in text and printed.startswith(f"{text}^")
+            return printed.replace(text, rf"\left({text}\right)", 1) if wide else printed
 
     return Printer

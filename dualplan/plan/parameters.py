@@ -13,7 +13,7 @@ import msgspec
 from dualplan.errors import InputError, did_you_mean
 from dualplan.model.demand import side_memory
 from dualplan.model.symbolic import value_of
-from dualplan.plan.problem import Setup, balance_factor, given_collectives
+from dualplan.plan.problem import Setup, balance_factor, build, given_collectives
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.scenario import CollectiveLoad
 from dualplan.spec.workload import Workload, turn_mix, with_plain_means
@@ -236,3 +236,14 @@ def number_now(parameter: Parameter, setup: Setup) -> float | None:
     """The value of a parameter as a float; None where there is none."""
     value = parameter.read(setup)
     return None if value is None else float(value_of(value))
+
+
+def leaves_fitted_set(parameter: Parameter, setup: Setup, value: float) -> bool:
+    """Whether another value would change where compute times come from.
+
+    A parameter set is fitted on one machine as it is; with another HBM bandwidth, say, the roofline takes its place,
+    and the two do not meet.
+    """
+    mode = setup.scenario.settings.mode
+    other = build(parameter.put(setup, value * (1 - 1e-6)), mode).demand.compute_origin
+    return other != build(parameter.put(setup, value), mode).demand.compute_origin

@@ -15,7 +15,7 @@ import msgspec
 from dualplan.model.closed_form import feasible_range
 from dualplan.model.symbolic import Known, exact, symbol, value_of
 from dualplan.plan.evaluate import misfits
-from dualplan.plan.parameters import PARAMETERS, Parameter, number_now, with_workload
+from dualplan.plan.parameters import PARAMETERS, Parameter, leaves_fitted_set, number_now, with_workload
 from dualplan.plan.problem import Setup, build, given_collectives, prepare, solve
 from dualplan.plan.ranges import constraints, exact_bytes, saturated
 from dualplan.plan.resources import storage_bandwidth
@@ -25,6 +25,8 @@ from dualplan.spec.workload import turn_mix
 OUTPUTS = ("turns_per_s", "lower", "upper")
 STEP = 1e-4
 """Relative step of a central difference."""
+AGREEMENT = 1e-3
+"""How close derivative and difference lie where both say the same."""
 
 
 class Elasticity(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,7 +97,18 @@ def _smooth(setup: Setup) -> Setup:
     return with_workload(setup, msgspec.structs.replace(workload, mix=turn_mix(workload)))
 
 
+def held_by_fitted_set(scenario: Scenario) -> tuple[Parameter, ...]:
+    """Quantities that do not enter, because compute times are fitted on the machine as it is."""
+    setup = _smooth(prepare(scenario))
+    return tuple(parameter for parameter, value in _all_present(setup) if leaves_fitted_set(parameter, setup, value))
+
+
 def _present(setup: Setup) -> list[tuple[Parameter, float]]:
+    """Quantities that enter the answer."""
+    return [entry for entry in _all_present(setup) if not leaves_fitted_set(entry[0], setup, entry[1])]
+
+
+def _all_present(setup: Setup) -> list[tuple[Parameter, float]]:
     """Quantities that this deployment has: of both sides together, of one side where the sides differ in it."""
     found = []
     for parameter in PARAMETERS.values():
@@ -124,9 +137,16 @@ def outputs(setup: Setup) -> dict[str, Any]:
 
 def _elasticity(setup: Setup, parameter: Parameter, value: float) -> Elasticity:
     found = None if parameter.workload else _derivatives(setup, parameter, value)
-    method: Literal["exact", "difference"] = "difference" if found is None else "exact"
-    found = found if found is not None else _differences(setup, parameter, value)
-    return Elasticity(parameter=parameter, value=value, method=method, **found)
+    nearby = _differences(setup, parameter, value)
+    # a value that was found by iteration carries no formula: the difference tells
+    agree = found is not None and all(_close(found[name], nearby[name]) for name in OUTPUTS)
+    if found is None or not agree:
+        return Elasticity(parameter=parameter, value=value, method="difference", **nearby)
+    return Elasticity(parameter=parameter, value=value, method="exact", **found)
+
+
+def _close(a: float | None, b: float | None) -> bool:
+    return a is b or (a is not None and b is not None and abs(a - b) <= AGREEMENT * max(1.0, abs(b)))
 
 
 def _derivatives(setup: Setup, parameter: Parameter, value: float) -> dict[str, float | None] | None:

@@ -387,8 +387,8 @@ def _with_turn(scenario: Scenario, *, context: float, append: float) -> Scenario
 class PoolSize(msgspec.Struct, frozen=True, kw_only=True):
     """A DRAM pool of some size: share of the hits that it serves, and the rate with it.
 
-    ``turns_per_s``: mode dram-pool with that share; ``without``: the mode below it, layerwise; ``dual_path``: reading on
-    both sides instead.
+    ``turns_per_s``: mode dram-pool with that share; ``without``: the mode below it, layerwise; ``dual_path``: reading
+    on both sides instead.
     """
 
     capacity_bytes: float

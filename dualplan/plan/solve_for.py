@@ -19,7 +19,7 @@ from dualplan.errors import InfeasibleError, InputError
 from dualplan.model.closed_form import Constraint, decode_side_load, prefill_side_load
 from dualplan.model.symbolic import Known, as_fraction, exact, symbol
 from dualplan.model.traffic import hits_only
-from dualplan.plan.parameters import Parameter, find_parameter, number_now
+from dualplan.plan.parameters import Parameter, find_parameter, leaves_fitted_set, number_now
 from dualplan.plan.problem import Setup, build, given_collectives, prepare, solve
 from dualplan.plan.ranges import constraints, exact_bytes, saturated
 from dualplan.plan.resources import TITLES, storage_bandwidth
@@ -30,6 +30,7 @@ RangeName = Literal["all", "paper"]
 FACTOR = 1e6
 """How far from its present value a quantity is searched, up and down."""
 TOLERANCE = 1e-9
+STEP = 1e-5
 
 
 class End(msgspec.Struct, frozen=True, kw_only=True):
@@ -279,6 +280,10 @@ def solve_target(scenario: Scenario, name: str, target: str, wanted: float, *, w
     now = number_now(parameter, setup)
     start = _start(parameter, now)
 
+    if now and leaves_fitted_set(parameter, setup, now):
+        what = f"the compute times of this answer are fitted on the machine as it is, so {name[:60]} does not enter"
+        raise InputError(where, what, f"give --set {parameter.key}=... to plan with the roofline")
+
     def rate(value: Any) -> Any:
         placed = parameter.put(setup, value)
         found = solve(build(placed, scenario.settings.mode))
@@ -343,6 +348,11 @@ def _exact_target(rate: Callable[[Any], Any], root: float, turns: float) -> Frac
     wanted = exact(float(turns))
     equation = sp.fraction(sp.together(found.formula - sp.Rational(wanted.numerator, wanted.denominator)))[0]
     if not equation.is_polynomial(unknown):
+        return None
+    # what is found by iteration carries no formula: then the slope of the formula is not that of the rate
+    step = root * STEP
+    slope = float(rate(root + step) - rate(root - step)) / (2 * step)
+    if abs(float(found.formula.diff(unknown).subs(unknown, root)) - slope) > 1e-3 * abs(slope):
         return None
     near = [r for r in sp.real_roots(sp.Poly(equation, unknown)) if abs(float(r) / root - 1) < TOLERANCE]
     return as_fraction(near[0]) if near and near[0].is_Rational else None

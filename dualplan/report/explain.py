@@ -10,6 +10,7 @@ from dualplan.plan.assumptions import assumptions, inputs_sha256, sources
 from dualplan.plan.evaluate import Evaluation
 from dualplan.plan.explain import GROUPS, Equation
 from dualplan.plan.notation import Input, quantity_text
+from dualplan.plan.parameters import Parameter
 from dualplan.plan.resources import TITLES
 from dualplan.plan.sensitivity import Bar, Elasticity
 from dualplan.plan.solve_for import RangeName, Solution
@@ -149,7 +150,8 @@ def _show_whole(equation: Equation, console: Console) -> None:
     _wrapped(console, equation.title, "bold")
     _wrapped(console, equation.text)
     exact = f"   exactly {equation.exact}" if equation.exact and len(equation.exact) <= MOST_DIGITS else ""
-    _wrapped(console, f"{equation.relation} {equation.substituted}{exact}", indent="    ")
+    if not equation.text.endswith(equation.substituted):
+        _wrapped(console, f"{equation.relation} {equation.substituted}{exact}", indent="    ")
     for line in equation.derivation:
         _wrapped(console, f"- {line}", "dim", hanging=2)
 
@@ -159,19 +161,29 @@ def _show_symbols(found: Sequence[Input], console: Console) -> None:
         return
     console.print("Symbols", style="bold")
     width = max(len(entry.symbol) for entry in found)
-    for entry in found:
-        value = quantity_text(entry.value, entry.unit)
-        _wrapped(console, f"{entry.symbol:<{width}}  {value:>12}  {entry.meaning}", hanging=width + 16)
+    values = [quantity_text(entry.value, entry.unit) for entry in found]
+    room = max(len(value) for value in values)
+    for entry, value in zip(found, values, strict=True):
+        _wrapped(console, f"{entry.symbol:<{width}}  {value:>{room}}  {entry.meaning}", hanging=width + room + 4)
 
 
-def short(found: Sequence[Equation], names: Sequence[str], console: Console) -> None:
-    """What binds, in a few lines: the rate and the equations of the named resources, for ``feasible --explain``."""
-    wanted = [equation for equation in found if equation.name in ("turns_per_s", *names)]
-    console.print()
-    console.print("Equations (all of them: dualplan explain)", style="bold")
-    for equation in wanted:
-        _wrapped(console, f"{equation.title}: {equation.text}")
-        _wrapped(console, f"{equation.relation} {equation.substituted}", indent="      ")
+def with_equations(output: Output, found: Sequence[Equation], binding: str | None, ends: Sequence[str]) -> Output:
+    """A result with equations beside it: for people the rate, the capacity of what binds and the bounds at the ends of
+    the range, for machines all of them.
+    """
+    wanted = [("turns_per_s", "value"), (binding, "capacity"), *((name, "bound") for name in ends)]
+
+    def text(console: Console) -> None:
+        output.text(console)
+        console.print()
+        console.print("Equations (all of them: dualplan explain)", style="bold")
+        for equation in found:
+            if (equation.name, equation.kind) in wanted:
+                _wrapped(console, f"{equation.title}: {equation.text}")
+                _wrapped(console, f"{equation.relation} {equation.substituted}", indent="      ")
+
+    data = {**output.data, "equations": [_record(equation) for equation in found]}
+    return Output(data=data, rows=output.rows, text=text, markdown=output.markdown)
 
 
 # ---------------------------------------------------------------- documents
@@ -333,8 +345,10 @@ def _show_solution(answer: Evaluation, found: Solution, which: RangeName, consol
 # ---------------------------------------------------------------- elasticities
 
 
-def elasticity_output(answer: Evaluation, found: Sequence[Elasticity], bars: Sequence[Bar], spread: float) -> Output:
-    """How rate and range follow each quantity."""
+def elasticity_output(
+    answer: Evaluation, found: Sequence[Elasticity], bars: Sequence[Bar], spread: float, held: Sequence[Parameter]
+) -> Output:
+    """How rate and range follow each quantity; ``held``: those that a fitted set keeps out."""
     rows = [
         {
             "parameter": entry.parameter.name,
@@ -357,16 +371,22 @@ def elasticity_output(answer: Evaluation, found: Sequence[Elasticity], bars: Seq
         }
         for bar in bars
     ]
-    body = {"elasticities": rows, "spread": spread, "tornado": tornado}
+    kept = [parameter.name for parameter in held]
+    body = {"elasticities": rows, "spread": spread, "tornado": tornado, "held_by_fitted_set": kept}
     return Output(
         data=_document(answer, body),
         rows=rows,
-        text=lambda console: _show_elasticities(answer, found, bars, spread, console),
+        text=lambda console: _show_elasticities(answer, found, bars, spread, kept, console),
     )
 
 
 def _show_elasticities(
-    answer: Evaluation, found: Sequence[Elasticity], bars: Sequence[Bar], spread: float, console: Console
+    answer: Evaluation,
+    found: Sequence[Elasticity],
+    bars: Sequence[Bar],
+    spread: float,
+    held: Sequence[str],
+    console: Console,
 ) -> None:
     def show(value: float | None) -> str:
         return "-" if value is None else f"{value:+.2f}" if abs(value) > 5e-4 else "0"
@@ -375,11 +395,11 @@ def _show_elasticities(
     console.print()
     console.print("Per cent of change for one per cent more", style="bold")
     width = max((len(entry.parameter.name) for entry in found), default=8)
-    console.print(f"  {'':<{width}}  {'now':>12}  {'turns/s':>8}  {'P/D low':>8}  {'P/D high':>8}", style="dim")
+    console.print(f"  {'':<{width}}  {'now':>14}  {'turns/s':>8}  {'P/D low':>8}  {'P/D high':>8}", style="dim")
     for entry in found:
         now = quantity_text(entry.value, entry.parameter.unit)
         parts = "  ".join(f"{show(value):>8}" for value in (entry.turns_per_s, entry.lower, entry.upper))
-        console.print(f"  {entry.parameter.name:<{width}}  {now:>12}  {parts}", soft_wrap=True)
+        console.print(f"  {entry.parameter.name:<{width}}  {now:>14}  {parts}", soft_wrap=True)
     if bars:
         console.print()
         console.print(f"turns/s with each {spread:.0%} lower and higher".replace("%", " %"), style="bold")
@@ -388,5 +408,8 @@ def _show_elasticities(
             change = f"{100 * (bar.low / bar.base - 1):+.1f} % .. {100 * (bar.high / bar.base - 1):+.1f} %"
             ends = f"{significant(bar.low):>7} .. {significant(bar.high):>7}"
             console.print(f"  {bar.parameter.name:<{width}}  {ends}   {change}", soft_wrap=True)
-    if any(entry.method == "difference" for entry in found):
-        _wrapped(console, "lengths of the workload by a central difference, all others by the exact derivative", "dim")
+    console.print()
+    _wrapped(console, "- exact derivatives of what holds now, central differences where there is no formula", "dim")
+    if held:
+        what = "- compute times are fitted on the machine as it is, so these do not enter: "
+        _wrapped(console, what + ", ".join(held), "dim")
