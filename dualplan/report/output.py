@@ -26,12 +26,14 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
     ``data``: the JSON document, ``schema`` first. ``rows``: the records of csv, jsonl and md; nested keys become
     dotted columns.
     ``text``: prints the human view on a rich console. ``markdown``: a document of its own where rows are not enough.
+    ``csv``: the text of the rows, where they are too many to make one by one.
     """
 
     data: dict[str, Any]
     rows: Sequence[dict[str, Any]]
     text: Callable[[Console], None]
     markdown: Callable[[], str] | None = None
+    csv: Callable[[], str] | None = None
 
 
 def render(output: Output, form: Format, *, ascii_only: bool = False) -> str:
@@ -45,7 +47,7 @@ def render(output: Output, form: Format, *, ascii_only: bool = False) -> str:
         rows = (json.dumps(clean(row), ensure_ascii=ascii_only, allow_nan=False) for row in output.rows)
         return "".join(row + "\n" for row in rows)
     if form == "csv":
-        return csv_text([flat(clean(row)) for row in output.rows])
+        return output.csv() if output.csv else csv_text([flat(clean(row)) for row in output.rows])
     return output.markdown() if output.markdown else markdown_table([flat(clean(row)) for row in output.rows])
 
 
