@@ -47,6 +47,8 @@ def best_split(uses: Sequence[Use], *, both_paths: bool, balance: Sequence[int] 
     Where several splits reach the same rate: the one closest to ``near_share``, else the one at which the largest use
     of the resources ``balance`` (indices of the storage NICs) is smallest.
     """
+    if not uses:
+        return Rate(None, 0, None)
     if not both_paths:
         slowest = _highest(uses, 0)
         return Rate(_inverse(uses, slowest, 0), 0, slowest)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dualplan.report.figures import (
     BLUE,
     INK,
     ORANGE,
+    PAPER,
     RULE,
     SOFT,
     TINTS,
@@ -83,6 +84,7 @@ def range_bars(name: str, title: str, bars: Sequence[RangeBar], ratio: float, ch
                         va="center",
                         fontsize=8,
                         linespacing=1.35,
+                        bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 1},
                         zorder=4,
                     )
         axes.set_yticks(range(len(bars)), [bar.title for bar in bars])
@@ -120,7 +122,7 @@ def rate_curve(
     name: str,
     title: str,
     curve: Curve,
-    whole: Grid | None,
+    whole: Grid,
     chosen: tuple[float, float, str],
     names: dict[str, str],
     words: dict[str, str],
@@ -149,11 +151,16 @@ def rate_curve(
                 axes.text(centre, top * 0.975, str(number), ha="center", va="top", fontweight="bold", color=SOFT)
         grid_lines(axes, "y")
         axes.plot(curve.pd_ratio, curve.turns_per_s, color=BLUE, linewidth=2, label=words["curve"], zorder=3)
-        if whole is not None:
-            ratios = whole.prefill_nodes / whole.decode_nodes
-            seen = (ratios >= low) & (ratios <= high)
-            points = {"linestyle": "none", "marker": "o", "markersize": 5, "color": INK, "label": words["whole"]}
-            axes.plot(ratios[seen], whole.turns_per_s[seen], zorder=4, **points)
+        ratios = whole.prefill_nodes / whole.decode_nodes
+        seen = (ratios >= low) & (ratios <= high)
+        points: dict[str, Any] = {
+            "linestyle": "none",
+            "marker": "o",
+            "markersize": 5,
+            "color": INK,
+            "label": words["whole"],
+        }
+        axes.plot(ratios[seen], whole.turns_per_s[seen], zorder=4, **points)
         axes.plot(
             [chosen[0]],
             [chosen[1]],

@@ -41,7 +41,7 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
     answer: Evaluation
     modes: tuple[Evaluation, ...]
     curve: Curve
-    splits: Grid | None
+    splits: Grid
     losses: tuple[Loss, ...]
     simulation: dict[str, Any] | None = None
 
@@ -58,7 +58,7 @@ def review(
         answer=answer,
         modes=tuple(evaluate(with_mode(answer.scenario, mode)) for mode in MODES),
         curve=_curve(answer),
-        splits=_splits(scenario, prefill + decode),
+        splits=_splits(scenario, prefill, prefill + decode),
         losses=(
             Loss(side="prefill", answer=_fewer(scenario, prefill - 1, decode)),
             Loss(side="decode", answer=_fewer(scenario, prefill, decode - 1)),
@@ -85,8 +85,8 @@ def _curve(answer: Evaluation) -> Curve:
     return ratio_curve(answer.scenario, answer.prefill_nodes, answer.decode_nodes, ratios)
 
 
-def _splits(scenario: Scenario, nodes: int) -> Grid | None:
-    """Whole-node splits; None where a given parallelism fits no other split."""
+def _splits(scenario: Scenario, chosen: int, nodes: int) -> Grid:
+    """Whole-node splits, all of few nodes, of many a selection."""
     import numpy as np
 
     from dualplan.plan.grid import evaluate_grid
@@ -95,11 +95,9 @@ def _splits(scenario: Scenario, nodes: int) -> Grid | None:
     if len(prefill) > MOST_SPLITS:
         even = np.linspace(np.log(1 / (nodes - 1)), np.log(nodes - 1), MOST_SPLITS)
         ratio = np.exp(even)
-        prefill = np.unique(np.clip(np.round(nodes * ratio / (1 + ratio)), 1, nodes - 1).astype(int))
-    try:
-        return evaluate_grid(scenario, prefill, nodes - prefill)
-    except InputError:
-        return None
+        prefill = np.clip(np.round(nodes * ratio / (1 + ratio)), 1, nodes - 1).astype(int)
+        prefill = np.unique([*prefill, chosen])
+    return evaluate_grid(scenario, prefill, nodes - prefill)
 
 
 def _fewer(scenario: Scenario, prefill: int, decode: int) -> Evaluation | None:

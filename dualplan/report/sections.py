@@ -94,7 +94,28 @@ def answer_section(review: Review) -> Section:
     answer = review.answer
     word = say("answer.word_yes" if answer.feasible else "answer.word_no")
     sentences = (_verdict(answer), _rate(answer), _binding(answer))
-    return Section("answer", say("title.answer"), (Verdict(answer.feasible, word, sentences), _tiles(answer)))
+    blocks: list[Block] = [Verdict(answer.feasible, word, sentences), _tiles(answer)]
+    better = _better_split(review)
+    if better is not None:
+        blocks.append(Paragraph(better))
+    return Section("answer", say("title.answer"), tuple(blocks))
+
+
+def _better_split(review: Review) -> Text | None:
+    """Of a deployment that is not feasible: the fastest split of as many nodes that fits and lies inside its range."""
+    splits = review.splits
+    if review.answer.feasible:
+        return None
+    fitting = [
+        index
+        for index in range(len(splits.turns_per_s))
+        if splits.fits[index] and splits.inside_range[index] and splits.meets_slo[index]
+    ]
+    if not fitting:
+        return say("answer.no_split")
+    best = max(fitting, key=lambda index: float(splits.turns_per_s[index]))
+    name = f"{splits.prefill_nodes[best]}P{splits.decode_nodes[best]}D"
+    return say("answer.better_split", split=name, rate=turns(float(splits.turns_per_s[best])))
 
 
 def _verdict(answer: Evaluation) -> Text:
@@ -176,7 +197,8 @@ def _tiles(answer: Evaluation) -> Tiles:
         note = say("tile.headroom_note", demand=turns(check.turns_per_s))
         items.append((say("tile.headroom"), change(check.headroom), note))
     else:
-        items.append((say("tile.tpot"), show(answer.tpot_s, "s", 2), say("tile.tpot_note")))
+        tpot = show(answer.tpot_s, "s", 2) if rate else NO_VALUE
+        items.append((say("tile.tpot"), tpot, say("tile.tpot_note")))
     return Tiles(tuple(items))
 
 
@@ -335,16 +357,21 @@ def throughput_section(review: Review, labels: Labels, prefix: str) -> Section:
     splits = review.splits
     rows: list[tuple[Text, ...]] = []
     marked = []
-    if splits is not None:
-        for index, (prefill, decode) in enumerate(zip(splits.prefill_nodes, splits.decode_nodes, strict=True)):
-            if prefill == answer.prefill_nodes and decode == answer.decode_nodes:
-                marked.append(index)
-            word = say("curve.chosen") if index in marked else ""
-            inside = say("word.yes") if splits.inside_range[index] else say("word.no")
-            cells = (turns(float(splits.turns_per_s[index])), resource(str(splits.bottleneck[index]) or None), inside)
-            rows.append((f"{prefill}P{decode}D", *cells, word))
-    header = (say("column.split"), say("column.rate"), say("column.bound_by"), say("column.in_range"), "")
-    data = table(say("curve.caption", nodes=f"{nodes:,}"), header, rows, "lrlll", marked=marked)
+    for index, (prefill, decode) in enumerate(zip(splits.prefill_nodes, splits.decode_nodes, strict=True)):
+        name = f"{prefill}P{decode}D"
+        own = (prefill, decode) == (answer.prefill_nodes, answer.decode_nodes)
+        if own:
+            marked.append(index)
+        inside = say("word.yes") if splits.inside_range[index] else say("word.no")
+        fault = str(splits.error[index])
+        binds = Prose(fault) if fault else resource(str(splits.bottleneck[index]) or None)
+        cells = (turns(float(splits.turns_per_s[index])), binds, inside)
+        rows.append(((name, " ", say("modes.chosen")) if own else name, *cells))
+    header = (say("column.split"), say("column.rate"), say("column.bound_by"), say("column.in_range"))
+    data = table(say("curve.caption", nodes=f"{nodes:,}"), header, rows, "lrll", marked=marked)
+    if not curve.turns_per_s.any():
+        blocks: tuple[Block, ...] = (Paragraph(say("curve.no_rate")), *((data,) if rows else ()))
+        return Section("throughput", say("title.throughput"), blocks)
     ratio = answer.prefill_nodes / answer.decode_nodes
     words = {
         "curve": labels["curve.any"].format(nodes=nodes),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dualplan.errors import InputError
 from dualplan.plan.evaluate import Evaluation
 from dualplan.plan.purchase import storage_needs
 from dualplan.plan.sensitivity import Bar, tornado
@@ -89,7 +90,10 @@ def upgrades_section(review: Review, labels: Labels, prefix: str) -> Section:
     answer = review.answer
     if not answer.turns_per_s:
         return Section("upgrades", say("title.upgrades"), (Paragraph(say("upgrades.no_rate")),))
-    found = upgrades(answer.scenario, answer.prefill_nodes, answer.decode_nodes)
+    try:
+        found = upgrades(answer.scenario, answer.prefill_nodes, answer.decode_nodes)
+    except InputError as error:  # a given parallelism that more nodes cannot host
+        return Section("upgrades", say("title.upgrades"), (Paragraph(Prose(str(error)), "note"),))
     blocks: list[Block] = []
     if answer.scenario.variants:
         blocks.append(Paragraph(say("upgrades.usual_nodes"), "note"))
