@@ -31,6 +31,7 @@ from dualplan.cli import (
     scenario,
     simulate,
     size,
+    sweep,
     trace,
     trace_fit,
     validate,
@@ -54,6 +55,7 @@ app = typer.Typer(
 COMMANDS: dict[str, Callable[..., None]] = {
     "feasible": feasible.feasible,
     "simulate": simulate.simulate,
+    "sweep": sweep.sweep,
     "plan": plan.plan,
     "explain": explain.explain,
     "report": report.report,

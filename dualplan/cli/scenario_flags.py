@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from dualplan.spec.scenario import Scenario
     from dualplan.spec.workload import Workload
 
-# flag name -> key of the scenario, in the order of the help text
-_KEYS = {
+KEY_OF_FLAG = {
     "hardware": "hardware",
     "decode_hardware": "decode_hardware",
     "model": "model",
@@ -39,6 +38,7 @@ _KEYS = {
     "slo_ttft": "slo.ttft",
     "slo_tpot": "slo.tpot",
 }
+"""Flag name -> key of the scenario, in the order of the help text."""
 
 
 def _template(
@@ -95,12 +95,15 @@ class ScenarioFlags:
         self.file: Path | None = values["file"]
         self.values = {name: value for name, value in values.items() if value is not None}
 
-    def resolve(self) -> Scenario:
-        """The scenario of file and flags, uncertain values at their centres. Raises InputError with all problems."""
+    def resolve(self, over: Iterable[tuple[tuple[str, ...], Node]] = ()) -> Scenario:
+        """The scenario of file and flags, and of values laid over both; uncertain values at their centres.
+
+        Raises InputError with all problems.
+        """
         from dualplan.spec.scenario import resolve, set_flags
 
         tree = self._tree()
-        sets = set_flags(self.values.get("set_", ()))
+        sets = [*set_flags(self.values.get("set_", ())), *over]
         base = self.file.parent if self.file else None
         scenario = resolve(tree, sets=sets, base=base, read_trace=read_trace_workload)
         if not scenario.settings.uncertain:
@@ -125,7 +128,7 @@ class ScenarioFlags:
         from dualplan.spec.scenario import read_scenario
 
         tree = read_scenario(self.file) if self.file else Node({}, "the flags", origin="flag")
-        for name, key in _KEYS.items():
+        for name, key in KEY_OF_FLAG.items():
             if name in self.values:
                 flag = "--" + name.replace("_", "-")
                 tree = with_value(tree, tuple(key.split(".")), Node(self.values[name], flag, origin="flag"))

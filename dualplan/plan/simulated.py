@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -40,10 +41,14 @@ def simulate_point(scenario: Scenario, call: Simulated, pairs: Mapping[str, str]
     """
     from dualplan.schedule.registry import policies
     from dualplan.serving.cluster import cluster
-    from dualplan.serving.run import DURATION, Slo, find_capacity, meets, offline, online
+    from dualplan.serving.result import Slo, meets
+    from dualplan.serving.run import DURATION, find_capacity, offline, online
 
-    factors = tuple(_factor(pairs, key, getattr(call, key)) for key in SIMULATED_KEYS[1:])
-    agents = _agents(pairs["agents"]) if "agents" in pairs else call.agents
+    factors = (
+        factor_of(pairs[key], key) if key in pairs else getattr(call, key)
+        for key in ("append_scale", "generated_scale")
+    )
+    agents = agents_of(pairs["agents"], "agents") if "agents" in pairs else call.agents
     settings = scenario.settings
     slo = Slo(ttft=settings.slo.ttft or Slo().ttft, tpot=settings.slo.tpot or Slo().tpot)
     trajectories = _trajectories(scenario.workload, settings.seed, *factors, call.trace)
@@ -88,7 +93,7 @@ def _trajectories(workload: Workload, seed: int, append: float, generated: float
 
     if not workload.mix:
         made = for_workload(workload, seed=seed)
-    elif trace is None:
+    elif trace is None or Path(trace).name != workload.name:
         raise InputError("workload", "a trace cannot be simulated without its file", "give it as --workload")
     else:
         from dualplan.trace.read import read_trace
@@ -97,19 +102,21 @@ def _trajectories(workload: Workload, seed: int, append: float, generated: float
     return scaled(made, append, generated, workload.max_length)
 
 
-def _factor(pairs: Mapping[str, str], key: str, usual: float) -> float:
+def factor_of(text: str, where: str) -> float:
+    """A factor above 0. Raises InputError."""
     try:
-        value = float(pairs.get(key, usual))
+        value = float(text)
     except ValueError:
         value = -1.0
     if not 0 < value < 1e6:
-        raise InputError(key, f'"{pairs[key][:40]}" is not a factor above 0')
+        raise InputError(where, f'"{text[:40]}" is not a factor above 0')
     return value
 
 
-def _agents(text: str) -> int:
+def agents_of(text: str, where: str) -> int:
+    """A number of agents. Raises InputError."""
     from dualplan.serving.run import MOST_AGENTS
 
     if not text.isdecimal() or not 0 < int(text[:12]) <= MOST_AGENTS:
-        raise InputError("agents", f'"{text[:40]}" is not a whole number of 1 to {MOST_AGENTS:,}')
+        raise InputError(where, f'"{text[:40]}" is not a whole number of 1 to {MOST_AGENTS:,}')
     return int(text)

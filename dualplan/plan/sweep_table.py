@@ -148,3 +148,21 @@ def pareto(table: Table, goals: Sequence[Goal]) -> NDArray[np.int64]:
         if not beaten:
             front.append(index)
     return found[front]
+
+
+def choose(table: Table, best: str | None, pareto_keys: str | None, limit: int | None) -> tuple[NDArray[np.int64], str]:
+    """Positions of the finished points that are asked for, in their order, and how they were chosen in words.
+
+    ``best``: a goal, ``pareto_keys``: several with commas between them. Raises InputError for what is no column.
+    """
+    if best is not None:
+        one = goal(best, table, "--best")
+        order = ranked(table, one)[: limit or 1]
+        return order, f"{'Least' if one.less else 'Most'} {one.column}"
+    if pareto_keys is not None:
+        goals = [goal(text, table, "--pareto") for text in pareto_keys.split(",")]
+        if len(goals) < 2:
+            raise InputError("--pareto", "compares two columns or more", "such as turns_per_s,-gpus; or --best KEY")
+        names = " and ".join(f"{'least' if one.less else 'most'} {one.column}" for one in goals)
+        return pareto(table, goals)[:limit], f"No other point has both {names}"
+    return np.flatnonzero(table.done)[:limit], ""

@@ -1,0 +1,250 @@
+"""The answers of ``sweep`` for people and for machines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from dualplan.plan.resources import TITLES
+from dualplan.plan.sweep import Points
+from dualplan.plan.sweep_table import Table
+from dualplan.report.output import Output, csv_text
+from dualplan.units import significant
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+SCHEMA = "dualplan/sweep/1"
+SHOWN_ROWS = 40
+"""Rows of the human view, unless a number is asked for."""
+
+# columns of the human view: name, heading
+_STEADY = (
+    ("throughput.turns_per_s", "turns/s"),
+    ("throughput.agents_per_s", "agents/s"),
+    ("feasible", "feasible"),
+    ("bottleneck.resource", "bound by"),
+)
+_SIMULATED = (
+    ("capacity_agents_per_s", "agents/s"),
+    ("jct_s", "JCT s"),
+    ("turns_per_s", "turns/s"),
+    ("ttft_s.mean", "TTFT s"),
+    ("tpot_s.mean", "TPOT s"),
+    ("slo_met", "SLO met"),
+)
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """A sweep: its points, the table of answers, and the positions that are shown, in that order.
+
+    ``chosen``: how they were chosen, in words, empty for all points. ``shown_rows``: how many rows people asked for.
+    """
+
+    name: str
+    points: Points
+    table: Table
+    order: NDArray[np.int64]
+    chosen: str = ""
+    shown_rows: int | None = None
+    assumptions: tuple[str, ...] = ()
+    sources: tuple[dict[str, str], ...] = ()
+    inputs_sha256: str = ""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Points, how many were evaluated, failed, and are feasible."""
+        table = self.table
+        failed = int((table.columns["error"] != None).sum()) if "error" in table.columns else 0  # noqa: E711
+        feasible = int((table.columns["feasible"] == True).sum()) if "feasible" in table.columns else 0  # noqa: E712
+        evaluated = int(table.done.sum()) - failed
+        return {"points": self.points.count, "evaluated": evaluated, "failed": failed, "feasible": feasible}
+
+
+def output(answer: Answer) -> Output:
+    """The result in all formats; a row a point, columns named as the keys of ``feasible --json`` or of ``simulate``."""
+    data = {
+        "schema": SCHEMA,
+        "name": answer.name,
+        "axes": [{"key": axis.key, "values": list(axis.values)} for axis in answer.points.axes],
+        **answer.counts,
+        "chosen": answer.chosen or None,
+        "rows": _Lazy(answer),
+        "assumptions": list(answer.assumptions),
+        "sources": list(answer.sources),
+        "inputs_sha256": answer.inputs_sha256,
+    }
+    return Output(data=data, rows=_Lazy(answer), text=lambda console: show(answer, console), csv=lambda: csv(answer))
+
+
+class _Lazy(list[dict[str, Any]]):
+    """Rows that are made when they are asked for: a CSV needs none of them."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__()
+        self._answer = answer
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return rows(self._answer.table, self._answer.order)
+
+    def __len__(self) -> int:
+        return len(self._answer.order)
+
+
+# ---------------------------------------------------------------- machines
+
+
+def rows(table: Table, order: Iterable[int]) -> Iterator[dict[str, Any]]:
+    """Points as nested records: varied keys as they are, results as in ``feasible --json``."""
+    order = np.asarray(order, dtype=np.int64)
+    lists = {name: plain_list(column[order]) for name, column in column_order(table)}
+    for index in range(len(order)):
+        row: dict[str, Any] = {}
+        for name, values in lists.items():
+            if name in table.keys:
+                row[name] = values[index]
+                continue
+            at, (*sections, last) = row, name.split(".")
+            for section in sections:
+                at = at.setdefault(section, {})
+            at[last] = values[index]
+        yield row
+
+
+def column_order(table: Table) -> list[tuple[str, NDArray[Any]]]:
+    """Columns in the order in which they are written; ``error`` last, which is there even if nothing failed."""
+    columns = {name: column for name, column in table.columns.items() if name != "error"}
+    none = np.full(len(table.done), None, dtype=object)
+    return [*columns.items(), ("error", table.columns.get("error", none))]
+
+
+def plain_list(column: NDArray[Any]) -> list[Any]:
+    """A column as plain values, None where there is no number."""
+    values: list[Any] = column.tolist()
+    if column.dtype.kind == "f":
+        return [None if value != value or abs(value) == np.inf else value for value in values]
+    return [value.item() if isinstance(value, np.generic) else value for value in values]
+
+
+def csv(answer: Answer) -> str:
+    """One header line, one line a point. Made column by column: a sweep may have many points."""
+    columns = column_order(answer.table)
+    cells = [_cells(name, plain_list(column[answer.order])) for name, column in columns]
+    header = csv_text([dict.fromkeys(name for name, _ in columns)]).partition("\n")[0]
+    return header + "\n" + "".join(",".join(row) + "\n" for row in zip(*cells, strict=True))
+
+
+def _cells(name: str, values: list[Any]) -> list[str]:
+    """Cells as text; texts are escaped once each, since few of them differ."""
+    known: dict[Any, str] = {None: "", True: "true", False: "false"}
+    cells = []
+    for value in values:
+        if type(value) is float:
+            cells.append(repr(value))
+        elif type(value) is int:
+            cells.append(str(value))
+        else:
+            if value not in known:
+                known[value] = csv_text([{name: value}]).partition("\n")[2][:-1]
+            cells.append(known[value])
+    return cells
+
+
+# ---------------------------------------------------------------- people
+
+
+def show(answer: Answer, console: Console) -> None:
+    """The best point first, then a row a point."""
+    from rich.padding import Padding
+    from rich.table import Table as RichTable
+
+    console.print(headline(answer), style="bold", soft_wrap=True)
+    console.print()
+    for line in verdict(answer):
+        console.print("  " + line, soft_wrap=True)
+    order = answer.order[: answer.shown_rows or SHOWN_ROWS]
+    if len(order):
+        console.print()
+        names = shown_columns(answer.table)
+        view = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+        for name, heading in names:
+            right = answer.table.columns[name].dtype.kind in "if"
+            view.add_column(heading, justify="right" if right else "left", overflow="fold")
+        cells = [[cell(value) for value in plain_list(answer.table.columns[name][order])] for name, _ in names]
+        for row in zip(*cells, strict=True):
+            view.add_row(*row)
+        console.print(Padding(view, (0, 0, 0, 2), expand=False))
+    if len(order) < len(answer.order):
+        console.print(f"  ... {len(answer.order) - len(order):,} more: --limit N shows N of them, -f csv all")
+
+
+def headline(answer: Answer) -> str:
+    """What was varied over what."""
+    names = {"prefill_nodes": "prefill", "decode_nodes": "decode", "pd": "P/D"}
+    axes = ", ".join(f"{names.get(axis.key, axis.key)} ({len(axis.values):,})" for axis in answer.points.axes)
+    return " · ".join(part for part in (answer.name, f"{answer.points.count:,} points over {axes}") if part)
+
+
+def verdict(answer: Answer) -> list[str]:
+    """How many points are feasible, and the best of them by what is compared."""
+    from dualplan.plan.sweep_table import goal, ranked
+
+    counts, table = answer.counts, answer.table
+    lines = [f"{counts['feasible']:,} of {counts['evaluated']:,} points are feasible"]
+    if counts["failed"]:
+        errors = [text for text in table.columns["error"].tolist() if text is not None]
+        lines.append(f"{counts['failed']:,} failed, first: {errors[0].splitlines()[0]}")
+    left = counts["points"] - counts["evaluated"] - counts["failed"]
+    if left:
+        lines.append(f"{left:,} points were not reached")
+    if answer.chosen:
+        lines.append(answer.chosen)
+    name = next((name for name in _MEASURES if name in table.columns), None)
+    if name is not None and not answer.chosen:
+        best = ranked(table, goal(name, table, ""))[:1]
+        if len(best):
+            value = cell(plain_list(table.columns[name][best])[0])
+            where = ", ".join(
+                f"{key} {cell(plain_list(table.columns[key][best])[0])}" for key, _ in _key_columns(table)
+            )
+            lines.append(f"Best {_MEASURES[name]}: {value} at {where}")
+    return lines
+
+
+_MEASURES = {
+    "throughput.turns_per_s": "turns/s",
+    "capacity_agents_per_s": "agents/s",
+    "turns_per_s": "turns/s",
+}
+
+
+def _key_columns(table: Table) -> list[tuple[str, str]]:
+    """The columns that identify a point, without what stays the same."""
+    headings = {"prefill_nodes": "prefill", "decode_nodes": "decode"}
+    names = [name for name in table.keys if name != "pd_ratio"]
+    varied = [name for name in names if len(set(table.columns[name].tolist())) > 1]
+    return [(name, headings.get(name, name)) for name in varied or names[:2]]
+
+
+def shown_columns(table: Table) -> list[tuple[str, str]]:
+    """Columns of the human view with their headings."""
+    wanted = _STEADY if "throughput.turns_per_s" in table.columns else _SIMULATED
+    have = [(name, heading) for name, heading in wanted if name in table.columns]
+    failed = "error" in table.columns and any(value is not None for value in table.columns["error"])
+    have = [pair for pair in have if any(value is not None for value in plain_list(table.columns[pair[0]]))]
+    return [*_key_columns(table), *have, *([("error", "error")] if failed else [])]
+
+
+def cell(value: Any) -> str:
+    """A value for people."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return significant(value)
+    return TITLES.get(value, value) if isinstance(value, str) else f"{value:,}"
