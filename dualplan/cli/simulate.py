@@ -15,7 +15,8 @@ from dualplan.cli.scenario_flags import ScenarioFlags, scenario_command
 if TYPE_CHECKING:
     from dualplan.report.simulate import Answer
     from dualplan.schedule.registry import Policies
-    from dualplan.serving.run import Progress, Result
+    from dualplan.serving.result import Result
+    from dualplan.serving.run import Progress
     from dualplan.serving.trajectories import Floats, Trajectories
     from dualplan.spec.choices import Mode
     from dualplan.spec.scenario import Scenario
@@ -188,7 +189,8 @@ def _answer(flags: ScenarioFlags, scenario: Scenario, call: _Call, trace_times: 
     """Run what was asked for; and whether the SLO, where there is one, was met."""
     from dualplan.report.simulate import Answer
     from dualplan.serving.cluster import cluster
-    from dualplan.serving.run import DURATION, Slo, find_capacity, meets, online
+    from dualplan.serving.result import Slo, meets
+    from dualplan.serving.run import DURATION, find_capacity, online
 
     given = scenario.settings.slo
     slo = Slo(ttft=given.ttft or Slo().ttft, tpot=given.tpot or Slo().tpot)

@@ -11,8 +11,9 @@ import msgspec
 
 from dualplan.plan.assumptions import sources
 from dualplan.report.output import Output, csv_text
-from dualplan.serving import kernel as k
-from dualplan.serving.run import Capacity, Result, Slo, Spread, meets
+from dualplan.serving import layout as k
+from dualplan.serving.result import Result, Slo, Spread, meets
+from dualplan.serving.run import Capacity
 from dualplan.serving.trajectories import Trajectories
 from dualplan.units import show, significant
 

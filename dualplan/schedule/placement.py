@@ -85,12 +85,14 @@ def shorter_queue(prefill_free: float, decode_free: float) -> int:
     return 0 if prefill_free <= decode_free else 1
 
 
-def split_shares(now: float, prefill_free: float, decode_free: float, seconds: float) -> float:
-    """Decode-side share of a read split so that both storage NICs end together; ``seconds``: the read on one NIC.
+def split_shares(
+    now: float, prefill_free: float, decode_free: float, prefill_seconds: float, decode_seconds: float
+) -> float:
+    """Decode-side share of a read split so that both storage NICs end together; ``*_seconds``: the whole read on each.
 
     Bounded to 0..1 where one queue is longer than the whole read.
     """
     prefill, decode = max(prefill_free - now, 0.0), max(decode_free - now, 0.0)
-    if seconds <= 0.0:
+    if prefill_seconds + decode_seconds <= 0.0:
         return 0.0
-    return min(max((prefill - decode + seconds) / (2.0 * seconds), 0.0), 1.0)
+    return min(max((prefill - decode + prefill_seconds) / (prefill_seconds + decode_seconds), 0.0), 1.0)

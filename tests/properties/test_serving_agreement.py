@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dualplan.plan.evaluate import evaluate
-from dualplan.serving import kernel as k
+from dualplan.serving import kernel
+from dualplan.serving import layout as k
 from dualplan.serving.cluster import cluster, state
 from dualplan.serving.population import draw, load_population
 from dualplan.serving.run import offline, online
@@ -117,13 +118,14 @@ def test_tokens_bytes_and_time_are_conserved(mode, agents, seed):
 def test_memory_and_queues_are_empty_at_the_end(mode):
     laid = cluster(scenario(), PEOPLE, mode=mode, times=BUSY)
     s = state(laid, PEOPLE, np.zeros(50), seed=1)
-    while not k.compiled().run(s, 10**6):
+    while not kernel.compiled().run(s, 10**6):
         pass
     assert np.allclose(s.engine[:, k.P_ROOM], laid.prefill.room)
     assert np.allclose(s.decoder[:, k.D_ROOM], laid.decode.room)
     assert np.allclose(s.engine[:, k.P_LOAD], 0, atol=1e-9) and np.allclose(s.decoder[:, k.D_TOKENS], 0, atol=1e-6)
     assert s.counter[k.N_WAITING] == s.counter[k.N_PREFILLING] == s.counter[k.N_DECODING] == 0
-    assert np.allclose(s.prefill_buffer[:, 0], 0, atol=1) and np.allclose(s.decode_buffer[:, 0], 0, atol=1)
+    assert np.allclose(s.prefill_buffer[:, k.HELD_BYTES], 0, atol=1)
+    assert np.allclose(s.decode_buffer[:, k.HELD_BYTES], 0, atol=1)
     assert abs(s.total[k.WORKING_SET]) < 1
 
 
@@ -135,8 +137,8 @@ def test_compiled_and_plain_runs_agree_to_the_last_bit(mode, policy):
     laid = cluster(scenario(), PEOPLE, mode=mode, times=BUSY, policies=policies(policy))
     arrivals = np.sort(np.random.default_rng(2).random(15)) * 20
     runs = [state(laid, PEOPLE, arrivals, seed=4) for _ in range(2)]
-    for s, kernel in zip(runs, (k.PLAIN, k.compiled()), strict=True):
-        assert kernel.run(s, 10**9)
+    for s, form in zip(runs, (kernel.PLAIN, kernel.compiled()), strict=True):
+        assert form.run(s, 10**9)
     for name in k.State._fields:
         assert np.array_equal(getattr(runs[0], name), getattr(runs[1], name), equal_nan=True), name
 
@@ -144,8 +146,8 @@ def test_compiled_and_plain_runs_agree_to_the_last_bit(mode, policy):
 def test_same_seed_same_result_and_slices_do_not_matter():
     laid = cluster(scenario(), PEOPLE, mode="dual-path", times=BUSY)
     whole, sliced = (state(laid, PEOPLE, np.zeros(20), seed=3) for _ in range(2))
-    k.compiled().run(whole, 10**9)
-    while not k.compiled().run(sliced, 101):
+    kernel.compiled().run(whole, 10**9)
+    while not kernel.compiled().run(sliced, 101):
         pass
     assert np.array_equal(whole.record, sliced.record)
     assert offline(laid, PEOPLE, 20, seed=3).jct_s == whole.total[k.LAST_DONE]
@@ -169,7 +171,7 @@ def test_a_storage_nic_is_an_md1_queue():
     laid = cluster(scenario(), turn, mode="layerwise", times=times(time_per_read=0.1 - 64 * KV_27B / 50e9))
     arrivals = np.cumsum(np.random.default_rng(8).exponential(0.2, 40_000))
     s = state(laid, turn, arrivals, seed=0)
-    k.compiled().run(s, 10**9)
+    kernel.compiled().run(s, 10**9)
     parts = s.record[: s.counter[k.N_RECORDS]].astype(float)
     waits = lindley(arrivals, 0.1)
     # a request is fetched at the next boundary, at most a millisecond later
@@ -228,7 +230,7 @@ def test_a_long_prompt_is_cut_by_the_attention_quota():
     turn = equal(1, 0, 4096, 1)
     laid = cluster(scenario(), turn, mode="oracle", times=times(pass_base=0.1, per_token_context=1e-7))
     s = state(laid, turn, np.zeros(1), seed=0)
-    k.PLAIN.run(s, 10**6)
+    kernel.PLAIN.run(s, 10**6)
     assert s.counter[k.N_PASSES] == 3
     assert s.total[k.LAST_DONE] == pytest.approx(0.1 + 3 * 0.1 + 0.5e-7 * 4096**2)
 
@@ -270,7 +272,7 @@ def steady(mode, *sets, model="deepseek-v3.2"):
     turns = equal_turns(found.workload)
     laid = cluster(found, turns, times=from_roofline(found, answer.prefill_parallel, answer.decode_parallel))
     s = state(laid, turns, np.zeros(1024), seed=0)
-    k.compiled().run(s, 10**9)
+    kernel.compiled().run(s, 10**9)
     when = s.record_time[: s.counter[k.N_RECORDS]]
     first, last = np.searchsorted(when, [0.3 * when[-1], 0.7 * when[-1]])
     return answer, (last - first) / (when[last] - when[first])

@@ -83,7 +83,7 @@ def test_read_side():
     [(0.0, 0.0, 0.5), (1.0, 0.0, 0.75), (5.0, 0.0, 1.0), (0.0, 5.0, 0.0)],
 )
 def test_split_read_ends_at_the_same_time(prefill, decode, share):
-    assert split_shares(0.0, prefill, decode, 2.0) == pytest.approx(share)
+    assert split_shares(0.0, prefill, decode, 2.0, 2.0) == pytest.approx(share)
 
 
 def test_sets_and_their_parts():

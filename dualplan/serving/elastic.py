@@ -1,0 +1,200 @@
+"""Nodes that change their role during a run, at given times or by a rule on queue lengths.
+
+A change closes groups of one side: they get nothing more, what waits at them goes to the others, and what is under way
+there ends. When they are empty their nodes switch for a given time, and groups of the other side open. Nodes change in
+whole groups of both sides, so the expert-parallel groups that stay are not disturbed.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Literal
+
+import msgspec
+
+from dualplan.errors import InputError
+from dualplan.serving import layout as k
+from dualplan.serving.cluster import Cluster, SideLayout
+from dualplan.serving.result import RoleChange
+from dualplan.serving.turns import queue_turn
+from dualplan.units import parse
+
+SWITCH_COST = 30.0
+"""Time from the end of a node's last work in one role to its first in the other [s]: loading weights, building
+groups. An assumption; vendors give 10 s to minutes."""
+
+RULE_INTERVAL = 30.0
+"""Time between two looks of the rule [s]."""
+
+RULE_MARGIN = 1.5
+"""The rule moves nodes only where the other side would gain so many times what this one loses."""
+
+DRAIN_POLL = 1.0
+"""Time between two looks whether closed groups are empty [s]."""
+
+
+class Split(msgspec.Struct, frozen=True, kw_only=True):
+    """Nodes of each side from a time [s] on."""
+
+    time: float
+    prefill_nodes: int
+    decode_nodes: int
+
+
+class Elastic(msgspec.Struct, frozen=True, kw_only=True):
+    """When nodes change roles: ``splits`` in time order, or by the rule if there are none. ``switch_cost`` in s."""
+
+    splits: tuple[Split, ...] = ()
+    switch_cost: float = SWITCH_COST
+
+
+def parse_elastic(text: str, flag: str, switch_cost: float) -> Elastic:
+    """``auto``, or splits such as ``600s:3P3D,1200s:2P4D``. Raises InputError."""
+    if text.strip() == "auto":
+        return Elastic(switch_cost=switch_cost)
+    splits: list[Split] = []
+    for part in text.split(","):
+        when, _, nodes = part.partition(":")
+        found = re.fullmatch(r"\s*([1-9]\d{0,5})P([1-9]\d{0,5})D\s*", nodes, re.IGNORECASE | re.ASCII)
+        if found is None:
+            raise InputError(flag, f'"{part[:40]}" is not TIME:xPyD', 'such as "600s:3P3D,1200s:2P4D", or auto')
+        time = parse(when.strip(), "s", flag)
+        if not 0 < time < math.inf or (splits and time <= splits[-1].time):
+            raise InputError(flag, f"{when.strip()[:40]} is not a time after the one before")
+        splits.append(Split(time=time, prefill_nodes=int(found[1]), decode_nodes=int(found[2])))
+    return Elastic(splits=tuple(splits), switch_cost=switch_cost)
+
+
+def group_nodes(side: SideLayout) -> int:
+    """Fewest whole nodes that are whole groups of a side."""
+    return math.lcm(side.group, side.per_node) // side.per_node
+
+
+def step_nodes(laid: Cluster) -> int:
+    """Fewest nodes that can change roles: whole groups of both sides."""
+    return math.lcm(group_nodes(laid.prefill), group_nodes(laid.decode))
+
+
+def most_nodes(laid: Cluster, elastic: Elastic, flag: str) -> tuple[int, int]:
+    """The most nodes of each side that a plan, or the rule, comes to. ``laid``: the deployment at its start.
+
+    Raises InputError for splits of another number of nodes or of no whole groups.
+    """
+    first = (laid.prefill.nodes, laid.decode.nodes)
+    total = sum(first)
+    units = (group_nodes(laid.prefill), group_nodes(laid.decode))
+    names = f"prefill groups are of {units[0]} and decode groups of {units[1]} nodes"
+    hint = "other group sizes: --prefill-parallel, --decode-parallel"
+    for split in elastic.splits:
+        nodes = (split.prefill_nodes, split.decode_nodes)
+        if sum(nodes) != total:
+            raise InputError(flag, f"{nodes[0]}P{nodes[1]}D are not the {total} nodes of {first[0]}P{first[1]}D")
+        if any(count % unit for count, unit in zip(nodes, units, strict=True)):
+            raise InputError(flag, f"{nodes[0]}P{nodes[1]}D are not whole groups: {names}", hint)
+    if elastic.splits:
+        return (
+            max(first[0], *(s.prefill_nodes for s in elastic.splits)),
+            max(first[1], *(s.decode_nodes for s in elastic.splits)),
+        )
+    step = step_nodes(laid)
+    most = tuple(first[i] + (first[1 - i] - units[1 - i]) // step * step for i in (0, 1))
+    if most == first:
+        raise InputError(flag, f"no node of {first[0]}P{first[1]}D can change its role: {names}", hint)
+    return most[0], most[1]
+
+
+class Controller:
+    """Changes the roles during a run. ``next_time``: when it wants to act [s]."""
+
+    def __init__(self, laid: Cluster, elastic: Elastic) -> None:
+        self.laid, self.elastic = laid, elastic
+        self.nodes = (laid.prefill.first_nodes, laid.decode.first_nodes)
+        self.splits = list(elastic.splits)
+        self.changes: list[RoleChange] = []
+        self.phase: Literal["steady", "draining", "switching"] = "steady"
+        self.target = self.nodes
+        self.decided = 0.0
+        self.next_time = self.splits[0].time if self.splits else RULE_INTERVAL
+
+    def act(self, s: k.State, now: float) -> None:
+        """Take the next step of a change, or look whether there is one to make."""
+        if self.phase == "steady":
+            self.target = self._wanted(s)
+            if self.target == self.nodes:
+                self._rest(now)
+                return
+            self.phase, self.decided = "draining", now
+            self._close(s, now)
+        if self.phase == "draining":
+            self.next_time = now + DRAIN_POLL
+            if self._empty(s):
+                self.phase, self.next_time = "switching", now + self.elastic.switch_cost
+            return
+        self._open(s)
+        self.nodes = self.target
+        change = RoleChange(
+            decided_s=self.decided, ready_s=now, prefill_nodes=self.nodes[0], decode_nodes=self.nodes[1]
+        )
+        self.changes.append(change)
+        self._rest(now)
+
+    def _rest(self, now: float) -> None:
+        self.phase = "steady"
+        if self.elastic.splits:
+            self.next_time = max(self.splits[0].time, now) if self.splits else math.inf
+        else:
+            self.next_time = now + RULE_INTERVAL
+
+    def _wanted(self, s: k.State) -> tuple[int, int]:
+        if self.elastic.splits:
+            split = self.splits.pop(0)
+            return split.prefill_nodes, split.decode_nodes
+        return self._by_rule(s)
+
+    def _by_rule(self, s: k.State) -> tuple[int, int]:
+        """Move nodes to the side where one more shortens the stay of turns more.
+
+        In a closed loop the stay in a stage goes with the turns there. Of prefill it goes as 1/nodes; of decode only
+        the part of a step that goes with the batch does. So compare turns in prefill per prefill node with that part
+        of the turns in decode per decode node.
+        """
+        times, step = self.laid.times, step_nodes(self.laid)
+        engines = self.nodes[1] * self.laid.decode.per_node
+        batch = float(s.counter[k.N_DECODING]) / engines
+        grows = times.decode_slope * batch + times.decode_quadratic * batch * batch
+        prefill = float(s.counter[k.N_WAITING] + s.counter[k.N_PREFILLING]) / self.nodes[0]
+        decode = float(s.counter[k.N_DECODING]) * grows / (times.decode_base + grows) / self.nodes[1]
+        if s.counter[k.N_WAITING] > 0 and prefill > RULE_MARGIN * decode and self.nodes[1] > step:
+            return self.nodes[0] + step, self.nodes[1] - step
+        if decode > RULE_MARGIN * prefill and self.nodes[0] > step:
+            return self.nodes[0] - step, self.nodes[1] + step
+        return self.nodes
+
+    def _groups(self, nodes: tuple[int, int]) -> tuple[int, int]:
+        return self.laid.prefill.open_groups(nodes[0]), self.laid.decode.open_groups(nodes[1])
+
+    def _close(self, s: k.State, now: float) -> None:
+        (prefill, decode), (now_prefill, _) = self._groups(self.target), self._groups(self.nodes)
+        s.choice[k.PREFILL_OPEN] = min(prefill, s.choice[k.PREFILL_OPEN])
+        s.choice[k.DECODE_OPEN] = min(decode, s.choice[k.DECODE_OPEN])
+        for p in range(prefill, now_prefill):
+            a = int(s.group_index[p, k.QUEUE])
+            s.group_index[p, k.QUEUE] = k.NONE
+            while a != k.NONE:
+                following = int(s.agent_index[a, k.NEXT])
+                s.group[p, k.LOAD] -= s.agent[a, k.COST]
+                s.counter[k.N_WAITING] -= 1
+                queue_turn(s, a, now)
+                a = following
+
+    def _empty(self, s: k.State) -> bool:
+        (prefill, decode), (now_prefill, now_decode) = self._groups(self.target), self._groups(self.nodes)
+        first, last = decode * self.laid.decode.group, now_decode * self.laid.decode.group
+        return bool(
+            (s.group_index[prefill:now_prefill, k.PENDING] == k.NONE).all()
+            and (s.decoder[first:last, k.D_SEQUENCES] < 0.5).all()
+        )
+
+    def _open(self, s: k.State) -> None:
+        s.choice[k.PREFILL_OPEN], s.choice[k.DECODE_OPEN] = self._groups(self.target)

@@ -1,0 +1,94 @@
+"""The heaps of the kernel: events in time, and the turns of a decode group by their marks."""
+
+from __future__ import annotations
+
+from dualplan.serving.layout import LEFT_CHILD, N_HEAP, NEXT_AT, NONE, QUEUED, RIGHT_CHILD, State
+
+
+def push(s: State, time: float, item: int) -> None:
+    """Add an event. Items: 3*agent for a decode start or a return, 3*group + 1 a boundary, 3*pool + 2 a completion."""
+    if s.counter[N_HEAP] == len(s.heap_time):
+        drop_stale(s)
+    i = s.counter[N_HEAP]
+    s.counter[N_HEAP] += 1
+    rise(s, i, time, item)
+
+
+def rise(s: State, i: int, time: float, item: int) -> None:
+    """Put an event into the heap from its last place ``i`` upwards."""
+    while i > 0:
+        parent = (i - 1) >> 1
+        above = s.heap_time[parent]
+        if above < time or (above == time and s.heap_item[parent] <= item):
+            break
+        s.heap_time[i] = above
+        s.heap_item[i] = s.heap_item[parent]
+        i = parent
+    s.heap_time[i] = time
+    s.heap_item[i] = item
+
+
+def drop_stale(s: State) -> None:
+    """Take out the boundaries and completions that an earlier one has replaced; they would do nothing."""
+    kept = 0
+    for i in range(s.counter[N_HEAP]):
+        time, item = s.heap_time[i], s.heap_item[i]
+        kind, number = item % 3, item // 3
+        if (
+            kind == 0
+            or (kind == 1 and s.group[number, NEXT_AT] == time)
+            or (kind == 2 and s.pool[number, QUEUED] == time)
+        ):
+            rise(s, kept, time, item)
+            kept += 1
+    s.counter[N_HEAP] = kept
+
+
+def pop(s: State) -> int:
+    """Remove the earliest event and return its item; of equal times the lowest item."""
+    first = s.heap_item[0]
+    s.counter[N_HEAP] -= 1
+    n = s.counter[N_HEAP]
+    time, item = s.heap_time[n], s.heap_item[n]
+    i = 0
+    while True:
+        child = 2 * i + 1
+        if child >= n:
+            break
+        right = child + 1
+        if right < n and (
+            s.heap_time[right] < s.heap_time[child]
+            or (s.heap_time[right] == s.heap_time[child] and s.heap_item[right] < s.heap_item[child])
+        ):
+            child = right
+        below = s.heap_time[child]
+        if time < below or (time == below and item <= s.heap_item[child]):
+            break
+        s.heap_time[i] = below
+        s.heap_item[i] = s.heap_item[child]
+        i = child
+    s.heap_time[i] = time
+    s.heap_item[i] = item
+    return int(first)
+
+
+def merge(s: State, a: int, b: int) -> int:
+    """Merge two skew heaps of marks; returns the root."""
+    if a == NONE:
+        return b
+    if b == NONE:
+        return a
+    if s.mark[b] < s.mark[a]:
+        a, b = b, a
+    root = a
+    while True:
+        # swap the children of a, then go on merging b into what is now its left child
+        right = s.child[a, RIGHT_CHILD]
+        s.child[a, RIGHT_CHILD] = s.child[a, LEFT_CHILD]
+        if right == NONE:
+            s.child[a, LEFT_CHILD] = b
+            return root
+        if s.mark[b] < s.mark[right]:
+            right, b = b, right
+        s.child[a, LEFT_CHILD] = right
+        a = right

@@ -1,0 +1,326 @@
+"""What a run of the simulation gave."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from dualplan.serving import layout as k
+from dualplan.serving.cluster import Cluster
+from dualplan.serving.samples import fill_sample
+from dualplan.serving.trajectories import Trajectories
+
+Floats = npt.NDArray[np.float64]
+
+Stopped = Literal["all agents done", "end of the run", "TTFT above the limit", "interrupted"]
+
+PARTS = ("scheduling", "allocation", "read", "prefill")
+"""Parts of TTFT: from ready to fetched, to the start of the read, to the pass, to its end. A wait for host buffers
+belongs to allocation."""
+
+
+class Spread(msgspec.Struct, frozen=True, kw_only=True):
+    """Mean and percentiles; None where nothing was counted."""
+
+    mean: float | None
+    p50: float | None
+    p90: float | None
+    p99: float | None
+
+
+class Slo(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits on mean TTFT and mean TPOT [s], the published form of the SLO."""
+
+    ttft: float = 4.0
+    tpot: float = 0.05
+
+
+class RoleChange(msgspec.Struct, frozen=True, kw_only=True):
+    """Nodes of each side from ``ready_s`` on; ``decided_s`` is when the closing groups got nothing more [s]."""
+
+    decided_s: float
+    ready_s: float
+    prefill_nodes: int
+    decode_nodes: int
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run gave. Times in s, rates in 1/s, sizes in B.
+
+    ``label``: what tells it from others of the same call. ``jct_s``: when the last agent ended; None if some had not.
+    ``turns``, ``turns_per_s`` and the spreads: turns that ended after the warm-up. ``agent_time_s``: from arrival to
+    the last turn, of agents that ended before the run did. ``admission_s``: waits of arrived agents for their start,
+    so far of those that still wait; ``agents_waiting`` do. ``in_system``: mean turns under way, over the whole run.
+    ``waits_s``: waits so far of the turns that have no first token at the end. ``expected_agent_time_s``: mean turns
+    of an agent times the mean time of a turn.
+
+    ``utilization``: over the run, busy shares of storage NICs and prefill groups, held shares of buffers and HBM.
+    ``decode_batch_per_engine``: mean sequences that decode. ``max_over_mean``: of what each storage NIC, engine or
+    decode group did. ``mean_working_set_bytes``: KV of the agents that have not ended, over samples after the warm-up.
+    ``samples``, ``detail``: state over time, columns of ``layout.S_TIME`` and following and of ``layout.State``; the
+    last row is the end of the run. ``prefill_moved``, ``decode_moved``: bytes of turns by node, columns of
+    ``layout.MOVED_HIT`` and following. ``totals``: bytes and tokens of the whole run. ``changes``: of roles.
+    """
+
+    kind: Literal["offline", "online"]
+    label: str
+    cluster: Cluster
+    seed: int
+    arrival_rate: float | None
+    agents: int
+    agents_done: int
+    agents_waiting: int
+    stopped: Stopped
+    simulated_s: float
+    warm_up_s: float
+    jct_s: float | None
+    turns: int
+    turns_per_s: float
+    output_tokens_per_s: float
+    prompt_tokens_per_s: float
+    ttft_s: Spread
+    ttst_s: Spread
+    tpot_s: Spread
+    ttft_parts_s: dict[str, float]
+    agent_time_s: Spread
+    admission_s: Spread
+    expected_agent_time_s: float | None
+    in_system: float
+    waits_s: Floats
+    steady: bool | None
+    utilization: dict[str, float]
+    decode_batch_per_engine: float
+    max_over_mean: dict[str, float | None]
+    peaks: dict[str, float]
+    mean_working_set_bytes: float
+    totals: dict[str, float]
+    samples: Floats
+    detail: Floats
+    prefill_moved: Floats
+    decode_moved: Floats
+    events: int
+    decode_read_share: float | None
+    changes: tuple[RoleChange, ...] = ()
+
+
+def spread(values: Floats) -> Spread:
+    """Mean and percentiles of values."""
+    if not len(values):
+        return Spread(mean=None, p50=None, p90=None, p99=None)
+    p50, p90, p99 = np.percentile(values, [50, 90, 99])
+    return Spread(mean=float(values.mean()), p50=float(p50), p90=float(p90), p99=float(p99))
+
+
+def meets(result: Result, slo: Slo) -> bool:
+    """Whether mean TTFT and mean TPOT keep the limits and the run did not end for its TTFT.
+
+    A turn without a first token at the end of the run counts in mean TTFT with its wait so far once that is above the
+    limit. More such turns, overdue or not, than turns that ended miss the SLO: the few that ended say nothing. Under
+    admission control the mean wait of agents for their start must keep the limit of TTFT too.
+    """
+    ttft, tpot = result.ttft_s.mean, result.tpot_s.mean
+    if result.stopped == "TTFT above the limit" or ttft is None or len(result.waits_s) > result.turns:
+        return False
+    if result.admission_s.mean is not None and result.admission_s.mean > slo.ttft:
+        return False
+    overdue = result.waits_s[result.waits_s > slo.ttft]
+    ttft = (ttft * result.turns + float(overdue.sum())) / (result.turns + len(overdue))
+    return ttft <= slo.ttft and (tpot is None or tpot <= slo.tpot)
+
+
+def result_of(
+    kind: Literal["offline", "online"],
+    laid: Cluster,
+    trajectories: Trajectories,
+    s: k.State,
+    seed: int,
+    stopped: Stopped,
+    *,
+    warm_up: float,
+    rate: float | None,
+    end: float | None = None,
+    label: str | None = None,
+    changes: tuple[RoleChange, ...] = (),
+) -> Result:
+    """The result of a run in state ``s``. ``end``: when it ended [s], where not with its last event."""
+    n = int(s.counter[k.N_RECORDS])
+    record, when, which = s.record[:n], s.record_time[:n], s.record_turn[:n]
+    arrived, done = int(s.counter[k.N_ARRIVED]), int(s.counter[k.N_DONE])
+    whole = kind == "offline" and done == len(s.arrival)
+    now = float(s.total[k.LAST_DONE]) if whole else float(s.total[k.NOW]) if end is None else end
+    counted = when > warm_up if warm_up else np.ones(n, dtype=bool)
+    kept = record[counted].astype(np.float64)
+    span = max(now - warm_up, 1e-12)
+    ttft = kept[:, :4].sum(axis=1)
+    decoded = kept[:, k.R_TPOT] > 0
+    ended = ~np.isnan(s.done_at[:arrived])
+    halves = when[counted] > warm_up + span / 2
+    steady = None
+    if kind == "online" and halves.any() and not halves.all():
+        steady = bool(abs(ttft[halves].mean() / ttft[~halves].mean() - 1) <= 0.1)
+    turns = which[counted]
+    samples, detail = _samples(s, now)
+    tokens = trajectories.generated[turns]
+    whole_turn = ttft.sum() + (kept[:, k.R_TPOT] * np.maximum(tokens - 1, 0)).sum() + trajectories.think[turns].sum()
+    return Result(
+        kind=kind,
+        label=laid.mode if label is None else label,
+        cluster=laid,
+        seed=seed,
+        arrival_rate=rate,
+        agents=arrived,
+        agents_done=done,
+        agents_waiting=arrived - int(s.counter[k.N_ADMITTED]),
+        stopped=stopped,
+        simulated_s=now,
+        warm_up_s=warm_up,
+        jct_s=now if whole else None,
+        turns=len(kept),
+        turns_per_s=len(kept) / span,
+        output_tokens_per_s=float(tokens.sum()) / span,
+        prompt_tokens_per_s=float((trajectories.context[turns] + trajectories.append[turns]).sum()) / span,
+        ttft_s=spread(ttft),
+        ttst_s=spread(kept[decoded, k.R_TTST]),
+        tpot_s=spread(kept[decoded, k.R_TPOT]),
+        ttft_parts_s={name: float(kept[:, i].mean()) if len(kept) else 0.0 for i, name in enumerate(PARTS)},
+        agent_time_s=spread(s.done_at[:arrived][ended] - s.arrival[:arrived][ended]),
+        admission_s=_admission(laid, s, arrived, now),
+        expected_agent_time_s=float(whole_turn / len(kept) * trajectories.turns.mean()) if len(kept) else None,
+        in_system=float(s.total[k.UNDER_WAY_TIME]) / now if now else 0.0,
+        steady=steady,
+        waits_s=_waits(s, now),
+        utilization=_utilization(laid, s, samples, now),
+        decode_batch_per_engine=_decode_batch(laid, s, samples, now),
+        max_over_mean=_max_over_mean(laid, s),
+        peaks={
+            "working_set_bytes": float(s.total[k.PEAK_WORKING_SET]),
+            "prefill_buffer_bytes_per_node": float(s.prefill_buffer[:, k.PEAK_BYTES].max()),
+            "decode_buffer_bytes_per_node": float(s.decode_buffer[:, k.PEAK_BYTES].max()),
+        },
+        mean_working_set_bytes=_mean_working_set(samples, warm_up),
+        totals={
+            "read_bytes": float(s.total[k.READ_BYTES]),
+            "decode_read_bytes": float(s.total[k.DECODE_READ_BYTES]),
+            "hit_bytes": float(s.total[k.HIT_BYTES]),
+            "written_bytes": float(s.total[k.WRITTEN_BYTES]),
+            "computed_tokens": float(s.total[k.COMPUTED_TOKENS]),
+            "generated_tokens": float(s.total[k.GENERATED_TOKENS]),
+        },
+        samples=samples,
+        detail=detail,
+        prefill_moved=s.prefill_moved.copy(),
+        decode_moved=s.decode_moved.copy(),
+        events=int(s.counter[k.N_EVENTS]),
+        decode_read_share=_ratio(s.total[k.DECODE_READ_BYTES], s.total[k.READ_BYTES])
+        if laid.mode in ("dual-path", "split-read")
+        else None,
+        changes=changes,
+    )
+
+
+def _samples(s: k.State, now: float) -> tuple[Floats, Floats]:
+    """The samples before the end of a run and one at its end."""
+    n = int(s.counter[k.N_SAMPLES])
+    n = int(np.searchsorted(s.sample[:n, k.S_TIME], now))
+    samples, detail = s.sample[: n + 1].copy(), s.detail[: n + 1].copy()
+    if len(samples) == n:
+        samples = np.concatenate((samples, np.zeros((1, samples.shape[1]))))
+        detail = np.concatenate((detail, np.zeros((1, detail.shape[1]))))
+    fill_sample(s, samples[n], detail[n], now)
+    return samples, detail
+
+
+def _admission(laid: Cluster, s: k.State, arrived: int, now: float) -> Spread:
+    """Waits of agents for their start [s]; nothing without admission control."""
+    if not laid.max_active:
+        return spread(np.zeros(0))
+    started = s.admitted[:arrived]
+    return spread(np.where(np.isnan(started), now, started) - s.arrival[:arrived])
+
+
+def _waits(s: k.State, now: float) -> Floats:
+    """Waits so far [s] of the turns without a first token."""
+    started = int(s.counter[k.N_ADMITTED])
+    agent = s.agent[:started]
+    ready = agent[:, k.READY]
+    # between two turns READY is negative; FIRST of a turn that waits is that of the turn before, or still 0
+    waiting = (ready >= 0) & (agent[:, k.FIRST] <= ready) & np.isnan(s.done_at[:started])
+    return now - ready[waiting]
+
+
+def mean_over_time(samples: Floats, column: int) -> float:
+    """Mean of a gauge over time: each sample stands for the time up to it."""
+    time = samples[:, k.S_TIME]
+    widths = np.diff(time, prepend=0.0)
+    return float((samples[:, column] * widths).sum() / time[-1]) if time[-1] > 0 else 0.0
+
+
+def open_share(laid: Cluster, samples: Floats) -> tuple[float, float]:
+    """Mean share of the groups of each side that are open; 1 unless nodes change roles."""
+    shares = []
+    for side, column in ((laid.prefill, k.S_PREFILL_OPEN), (laid.decode, k.S_DECODE_OPEN)):
+        mean = mean_over_time(samples, column) / side.groups
+        shares.append(mean if 0 < mean < 1 else 1.0)
+    return shares[0], shares[1]
+
+
+def _utilization(laid: Cluster, s: k.State, samples: Floats, now: float) -> dict[str, float]:
+    """Busy share of time of storage NICs and prefill groups, and mean share of memories that is held."""
+    span, last = max(now, 1e-12), samples[-1]
+    open_prefill, open_decode = open_share(laid, samples)
+    found = {
+        "prefill_snic_ingress": last[k.S_PREFILL_NIC] / (span * len(s.prefill_nic) * open_prefill),
+        "decode_snic_ingress": last[k.S_DECODE_NIC] / (span * len(s.decode_nic) * open_decode),
+        "prefill_compute": last[k.S_PASSES] / (span * laid.prefill.groups * open_prefill),
+        "prefill_hbm": mean_over_time(samples, k.S_PREFILL_HBM)
+        / (laid.prefill.engines * laid.prefill.room * open_prefill),
+        "decode_hbm": mean_over_time(samples, k.S_DECODE_HBM) / (laid.decode.engines * laid.decode.room * open_decode),
+    }
+    for name, side, column, share in (
+        ("prefill_buffer", laid.prefill, k.S_PREFILL_BUFFER, open_prefill),
+        ("decode_buffer", laid.decode, k.S_DECODE_BUFFER, open_decode),
+    ):
+        size = sum(side.buffers)
+        if size < math.inf:
+            found[name] = mean_over_time(samples, column) / (size * share)
+    return {name: float(value) for name, value in found.items()}
+
+
+def _decode_batch(laid: Cluster, s: k.State, samples: Floats, now: float) -> float:
+    """Mean sequences in the batch of a decode engine, over the whole run."""
+    since = s.pool_index[:, k.N_IN_POOL] * (now - s.pool[:, k.SINCE])
+    engines = laid.decode.engines * open_share(laid, samples)[1]
+    return float((s.pool[:, k.BUSY] + since).sum()) / (max(now, 1e-12) * engines)
+
+
+def _max_over_mean(laid: Cluster, s: k.State) -> dict[str, float | None]:
+    """Largest over mean of what alike parts did in the whole run."""
+    prefill, decode = s.prefill_nic[:, k.NIC_BUSY], s.decode_nic[:, k.NIC_BUSY]
+    both = laid.mode in ("dual-path", "split-read")
+    return {
+        "snic": _uneven(np.concatenate((prefill, decode)) if both else prefill),
+        "prefill_snic": _uneven(prefill),
+        "decode_snic": _uneven(decode),
+        "attention": _ratio(s.total[k.WORK_MAX], s.total[k.WORK_MEAN]),
+        "prefill_passes": _uneven(s.group[:, k.PASS_BUSY]),
+        "decode_sequences": _uneven(s.pool[:, k.BUSY]),
+        "prefill_buffer_peak": _uneven(s.prefill_buffer[:, k.PEAK_BYTES]),
+        "decode_buffer_peak": _uneven(s.decode_buffer[:, k.PEAK_BYTES]),
+    }
+
+
+def _mean_working_set(samples: Floats, warm_up: float) -> float:
+    counted = samples[:-1][samples[:-1, k.S_TIME] >= warm_up, k.S_WORKING_SET]
+    return float(counted.mean()) if len(counted) else 0.0
+
+
+def _uneven(busy: Any) -> float | None:
+    return _ratio(busy.max(), busy.mean())
+
+
+def _ratio(a: Any, b: Any) -> float | None:
+    return float(a) / float(b) if b else None
