@@ -10,7 +10,7 @@ import msgspec
 
 
 class Quantity(msgspec.Struct, frozen=True):
-    """One named quantity. ``unit`` is an SI base unit text of dualplan.units, ``tokens``, ``FLOP``, ``1/s``, or ``1``."""
+    """One named quantity. ``unit``: an SI base unit text of dualplan.units, ``tokens``, ``FLOP``, ``1/s``, or ``1``."""
 
     name: str
     symbol: str

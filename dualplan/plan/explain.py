@@ -29,7 +29,7 @@ from dualplan.model.symbolic import Known, value_of
 from dualplan.model.throughput import Use
 from dualplan.model.traffic import SIDES, Bytes, amount, charges, hits_only, steps
 from dualplan.nomenclature import QUANTITIES
-from dualplan.plan.evaluate import decode_sequences, misfits, unloaded_ttft
+from dualplan.plan.evaluate import decode_bytes, decode_sequences, misfits, unloaded_ttft
 from dualplan.plan.notation import Input, Symbols, quantity_latex, quantity_text
 from dualplan.plan.problem import (
     SINGLE_SIDED,
@@ -337,7 +337,7 @@ class Derivation:
             lines = list(self._rows(resource)) if resource.unit == "B/s" else [_HELD[resource.name]]
             if resource.name == "decode_hbm":
                 found = decode_sequences(self.known_setup, self.known_demand, self.turns, self.share)
-                load = found * self.known_demand.sequence_bytes
+                load = found * decode_bytes(self.known_setup, self.known_demand)
             yield self.equation(
                 resource.name, "load", "loads", left, load, resource.unit, title=f"load of {title}", derivation=lines
             )
