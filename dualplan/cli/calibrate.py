@@ -68,7 +68,7 @@ def _profile_name(flags: ScenarioFlags, name: str) -> str:
     from dualplan.spec.load import shipped_names
     from dualplan.spec.scenario import read_scenario
 
-    given = flags.values.get("hardware")
+    given: str | None = flags.values.get("hardware")
     base = Path()
     if given is None and flags.file is not None:
         value = read_scenario(flags.file).items()["hardware"].value

@@ -48,7 +48,8 @@ NAMED = 0.3
 SMALL_STEP, LARGE_STEP = 1e-4, 0.05
 """Steps in a logarithm for derivatives: of formulas, and of runs, which are not smooth."""
 
-MOST_EVALUATIONS = 60
+MOST_EVALUATIONS = (60, 15)
+"""Steps of a search: with formulas alone, and with runs."""
 
 
 class Parameter(msgspec.Struct, frozen=True, kw_only=True):
@@ -252,9 +253,9 @@ def _run(laid: Cluster, trajectories: Trajectories, one: Measurement) -> float:
     from dualplan.serving.run import offline, online
 
     if one.agents is not None:
-        found = offline(laid, trajectories, one.agents)
+        found = offline(laid, trajectories, one.agents, compiled=True)
     else:
-        found = online(laid, trajectories, one.arrival_rate)
+        found = online(laid, trajectories, one.arrival_rate, compiled=True)
     if found.stopped == "interrupted":
         raise KeyboardInterrupt
     value = {
@@ -337,12 +338,14 @@ def fit(
     active = [index for index in asked if index not in unseen]
     x, r, bounded = prior, before, []
     while active:
-        x = _solve(model, prior, active)
+        x, converged = _solve(model, prior, active)
         r, jacobian = model.residuals(x), model.jacobian(x, active)
         bounded = [i for i in active if _at_bound(x, i)]
         free = [i for i in active if i not in bounded]
         jacobian = jacobian[:, [active.index(i) for i in free]]
         weakest = _weakest(jacobian, r, free)
+        if weakest is None and not converged:
+            raise ConvergenceError("the fit did not converge: fit fewer parameters (--fit), or check the values")
         if weakest is None:
             break
         left.append(weakest)
@@ -401,8 +404,11 @@ def _asked(wanted: Sequence[str]) -> list[int]:
     return [index for index, name in enumerate(names) if not wanted or name in wanted]
 
 
-def _solve(model: _Model, start: Floats, active: Sequence[int]) -> Floats:
-    """The logarithms of all parameters with the least squares over the active ones."""
+def _solve(model: _Model, start: Floats, active: Sequence[int]) -> tuple[Floats, bool]:
+    """The logarithms of all parameters with the least squares over the active ones, and whether the search ended.
+
+    It does not where a valley has no bottom, which is for the singular values to say.
+    """
     from scipy.optimize import least_squares
 
     low, high = (np.log([getattr(PARAMETERS[i], end) for i in active]) for end in ("low", "high"))
@@ -412,7 +418,8 @@ def _solve(model: _Model, start: Floats, active: Sequence[int]) -> Floats:
         x[list(active)] = part
         return x
 
-    tolerance = 1e-3 if any(model.simulated) else 1e-10
+    rough = any(model.simulated)
+    tolerance = 1e-3 if rough else 1e-10
     inside = np.clip(start[list(active)], low + 1e-6, high - 1e-6)
     found = least_squares(
         lambda part: model.residuals(whole(part)),
@@ -423,13 +430,9 @@ def _solve(model: _Model, start: Floats, active: Sequence[int]) -> Floats:
         ftol=tolerance,
         xtol=tolerance,
         gtol=tolerance,
-        max_nfev=MOST_EVALUATIONS,
+        max_nfev=MOST_EVALUATIONS[rough],
     )
-    if found.status == 0:
-        raise ConvergenceError(
-            f"the fit did not converge in {MOST_EVALUATIONS} steps: fit fewer parameters (--fit), or check the values"
-        )
-    return whole(found.x)
+    return whole(found.x), found.status != 0
 
 
 def _at_bound(x: Floats, index: int) -> bool:

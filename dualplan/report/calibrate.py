@@ -58,7 +58,7 @@ def overlay(answer: Calibration, *, name: str, extends: str, source: str) -> str
     kinds = sorted({one.kind for one in answer.measurements})
     lines = [
         f"# dualplan {__version__} calibrate: {len(answer.measurements)} measurements ({', '.join(kinds)}),",
-        f"# residuals of {100 * answer.rms_error:.2g} % (root mean square). Values that are not here are the profile's.",
+        f"# off by {100 * answer.rms_error:.2g} % (root mean square). Values not here are those of the profile.",
         f"extends: {json.dumps(extends)}",
         f"name: {json.dumps(name)}",
         f"title: {json.dumps(answer.scenario.hardware.title + ', calibrated')}",
@@ -172,7 +172,7 @@ def _advice(found: Fitted) -> str:
         others = " and ".join(found.with_)
         return f"{name} and {others} cannot be told apart: {name} stays {prior}. Measure {found.parameter.tells}."
     if found.status == "at its bound":
-        return f"{name} is at its bound: these measurements are outside what the model can give."
+        return f"{name} is at its bound: these measurements ask for more than it can be."
     return ""
 
 
