@@ -56,7 +56,7 @@ def simulate_point(scenario: Scenario, call: Simulated, pairs: Mapping[str, str]
     duration = DURATION if call.duration is None else call.duration
     if call.find_capacity:
         found = find_capacity(laid, trajectories, slo=slo, duration=duration, warm_up=call.warm_up, seed=settings.seed)
-        if any(run.stopped == "interrupted" for run in found.results):
+        if found.interrupted:
             raise KeyboardInterrupt
         return {
             "feasible": found.met > 0,
