@@ -12,9 +12,22 @@ from typing import Any, get_args, get_origin
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+PICTURES = (".svg", ".png", ".pdf")
+"""Endings of files that a plot is written to."""
+
 
 class FastCommand(TyperCommand):
-    """A command whose plain parameters are converted without pydantic; others go Typer's way."""
+    """A command whose plain parameters are converted without pydantic; others go Typer's way.
+
+    ``--plot`` shows a plot in the terminal. Where a command has ``--plot-file`` as well, ``--plot FILE.svg`` is short
+    for both.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        """Read the arguments, a picture's name after --plot as that of the plot."""
+        if any("--plot-file" in parameter.opts for parameter in self.params):
+            args = _with_plot_file(args)
+        return super().parse_args(ctx, args)
 
     def get_params(self, ctx: Any) -> Any:
         """All parameters, that of --help included."""
@@ -27,6 +40,15 @@ class FastGroup(TyperGroup):
     def get_params(self, ctx: Any) -> Any:
         """All parameters, that of --help included."""
         return _converted_plainly(super().get_params(ctx))
+
+
+def _with_plot_file(args: list[str]) -> list[str]:
+    result: list[str] = []
+    for before, word in zip(["", *args], args, strict=False):
+        if before == "--plot" and word.lower().endswith(PICTURES):
+            result.append("--plot-file")
+        result.append(word)
+    return [f"--plot-file={word[7:]}" if word.startswith("--plot=") else word for word in result]
 
 
 def _converted_plainly(parameters: list[Any]) -> list[Any]:
