@@ -141,7 +141,7 @@ def _scenarios(flags: ScenarioFlags, candidates: str | None, mixed: bool) -> tup
     import msgspec
 
     from dualplan.errors import InputError, UsageError
-    from dualplan.spec.load import shipped_names
+    from dualplan.spec.load import find, shipped_names
     from dualplan.spec.scenario import Slo
 
     names = [name.strip() for name in (candidates or "").split(",") if name.strip()]
@@ -159,10 +159,12 @@ def _scenarios(flags: ScenarioFlags, candidates: str | None, mixed: bool) -> tup
     else:
         if "decode_hardware" in flags.values:
             raise UsageError("--candidates are nodes of both sides: leave out --decode-hardware, or try --mixed")
-        scenarios, problems = [], []
+        scenarios = []
+        problems: list[str] = []
         for name in names:
             values = {"file": flags.file, **flags.values, "hardware": name, "decode_hardware": name}
             try:
+                find("hardware_profiles", ".yaml", name, where="--candidates")
                 scenarios.append(ScenarioFlags(values).resolve())
             except InputError as error:
                 problems += [text for text in error.problems if text not in problems]

@@ -8,6 +8,7 @@ another question, an integer programme: dualplan.plan.fleet.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from fractions import Fraction
 from typing import Any
 
 import msgspec
@@ -33,6 +34,9 @@ FIRST_POINTS = 512
 
 MOST_NODES = 4096
 """Nodes of a deployment up to which the search goes."""
+
+LEAST_RATE, MOST_RATE = 1e-9, 1e9
+"""Demands that are planned for [turns/s]."""
 
 Floats = NDArray[np.float64]
 
@@ -195,8 +199,9 @@ def find_plans(found: Sequence[Kind], wanted: Wanted, *, splits: int = 1) -> Pur
     """The cheapest deployments of each kind, at most ``splits`` of each, ranked by cost, those without a price by GPU
     count behind them. Raises InputError for a demand or a number of nodes that cannot be searched.
     """
-    if not wanted.turns_per_s > 0:
-        raise InputError("demand", f"{wanted.turns_per_s:g} turns/s is no demand")
+    if not LEAST_RATE <= wanted.turns_per_s <= MOST_RATE:
+        what = f"{wanted.turns_per_s:g} turns/s is not a demand of {LEAST_RATE:g} to {MOST_RATE:g}"
+        raise InputError("the demand", what)
     if not 2 <= wanted.max_nodes <= MOST_NODES:
         raise InputError("--max-nodes", f"{wanted.max_nodes} is not a number of nodes of 2 to {MOST_NODES:,}")
     plans: list[Plan] = []
@@ -420,7 +425,7 @@ def plan_of(kind: Kind, wanted: Wanted, prefill_nodes: int, decode_nodes: int) -
         gpus=sum(n * hardware.gpu.count for hardware, n in sides),
         power=None if None in powers else sum(n * (hardware.cost.power or 0.0) for hardware, n in sides),
         headroom=answer.turns_per_s / wanted.turns_per_s - 1,
-        inside_range=answer.ranges.all_traffic.contains(prefill_nodes / decode_nodes),
+        inside_range=answer.ranges.all_traffic.contains(Fraction(prefill_nodes, decode_nodes)),
         storage=storage_needs(answer, wanted.turns_per_s, sides),
         spare=Spare(
             nodes=spare,
@@ -496,7 +501,9 @@ def _why(plan: Plan, best: Plan) -> str:
     rates = [one.answer.turns_per_s / one.nodes for one in (plan, best)]
     bound = TITLES.get(plan.answer.bottleneck.resource or "", "nothing that is modelled")
     if plan.nodes <= best.nodes:
-        return f"dearer nodes, {plan.nodes} against {best.nodes}; {significant(rates[0])} turns/s a node, by {bound}"
+        return (
+            f"dearer nodes, {plan.nodes} against {best.nodes}; {significant(rates[0])} turns/s a node, bound by {bound}"
+        )
     if rates[0] >= rates[1]:
         return f"{plan.nodes} nodes against {best.nodes}, for {_per_cent(plan.headroom)} of head-room"
     each = f"{significant(rates[0])} turns/s a node against {significant(rates[1])}, bound by {bound}"

@@ -5,6 +5,7 @@ that may cost before more nodes bring the same rate for less.
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 
 import msgspec
 
@@ -359,7 +360,7 @@ def _evaluated(setup: Setup, problem: Problem, turns: float, prices: Prices, opt
         turns_per_s=after,
         gain=0.0 if abs(gain) < NOTHING else gain,
         bottleneck=None if rate.binding is None else new.resources[rate.binding].name,
-        inside_range=found.contains(option.prefill_nodes / option.decode_nodes),
+        inside_range=found.contains(Fraction(option.prefill_nodes, option.decode_nodes)),
         worth_nodes=worth,
         break_even_usd_per_node_hour=by_hour,
         break_even_usd_per_node=once,

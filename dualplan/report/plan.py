@@ -66,10 +66,16 @@ def output(answer: Answer) -> Output:
     data = document(answer)
     return Output(
         data=data,
-        rows=data["plans"] if answer.purchase is not None else data["upgrades"]["upgrades"],
+        rows=_rows(data) if answer.purchase is not None else data["upgrades"]["upgrades"],
         text=lambda console: show_answer(answer, console),
         markdown=lambda: markdown(answer),
     )
+
+
+def _rows(data: dict[str, Any]) -> list[dict[str, Any]]:
+    """The plans with the same keys in every row."""
+    nothing = dict.fromkeys(("slo_met", "ttft_s", "tpot_s", "turns_per_s", "steady", "reason"))
+    return [plan | {"confirmed": plan["confirmed"] or nothing} for plan in data["plans"]]
 
 
 # ---------------------------------------------------------------- machines
