@@ -54,22 +54,27 @@ class Bar(msgspec.Struct, frozen=True, kw_only=True):
 
 def elasticities(scenario: Scenario) -> tuple[Elasticity, ...]:
     """Elasticities to every quantity that the deployment has, the strongest on the rate first."""
-    setup = _smooth(prepare(scenario))
-    found = [_elasticity(setup, parameter, value) for parameter, value in _present(setup)]
+    setup = prepare(scenario)
+    found = [_elasticity(_smooth(setup, parameter), parameter, value) for parameter, value in _present(setup)]
     moved = [entry for entry in found if any(getattr(entry, name) for name in OUTPUTS)]
     return tuple(sorted(moved, key=lambda entry: -abs(entry.turns_per_s or 0.0)))
 
 
 def tornado(scenario: Scenario, spread: float = 0.1) -> tuple[Bar, ...]:
     """The rate with each quantity lowered and raised by ``spread``, the widest bar first; unmoved ones are left out."""
-    setup = _smooth(prepare(scenario))
+    setup = prepare(scenario)
     base = turns_per_s(setup)
     bars = []
+    if not base:
+        return ()
     for parameter, value in _present(setup):
         ends = [value * (1 - spread), value * (1 + spread)]
         if parameter.most is not None:
             ends = [min(end, parameter.most) for end in ends]
-        low, high = (turns_per_s(parameter.put(setup, end)) for end in ends)
+        smooth = _smooth(setup, parameter)
+        # relative to the same workload, with the blocks of many contexts or of the one that is given
+        scale = base / turns_per_s(smooth)
+        low, high = (turns_per_s(parameter.put(smooth, end)) * scale for end in ends)
         if abs(high - base) + abs(low - base) > 1e-9 * base:
             bars.append(
                 Bar(
@@ -91,15 +96,17 @@ def turns_per_s(setup: Setup) -> float:
     return 0.0 if misfits(setup, problem) else float(solve(problem).turns_per_s or 0.0)
 
 
-def _smooth(setup: Setup) -> Setup:
-    """The deployment with a workload whose contexts stand for many, so that no block boundary is met."""
+def _smooth(setup: Setup, parameter: Parameter) -> Setup:
+    """The deployment, for the context with a workload whose contexts stand for many, so that no block boundary is met."""
+    if parameter.name != "context":
+        return setup
     workload = setup.scenario.workload
     return with_workload(setup, msgspec.structs.replace(workload, mix=turn_mix(workload)))
 
 
 def held_by_fitted_set(scenario: Scenario) -> tuple[Parameter, ...]:
     """Quantities that do not enter, because compute times are fitted on the machine as it is."""
-    setup = _smooth(prepare(scenario))
+    setup = prepare(scenario)
     return tuple(parameter for parameter, value in _all_present(setup) if leaves_fitted_set(parameter, setup, value))
 
 
