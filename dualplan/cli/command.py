@@ -12,8 +12,7 @@ from typing import Any, get_args, get_origin
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-PICTURES = (".svg", ".png", ".pdf")
-"""Endings of files that a plot is written to."""
+from dualplan.cli.options import PICTURES
 
 
 class FastCommand(TyperCommand):

@@ -169,3 +169,27 @@ def check_place(path: Path | None, flag: str) -> None:
             raise InputError(flag, f"{path} cannot be written: no permission in {folder}")
     except (OSError, ValueError) as error:
         raise InputError(flag, f"{path} cannot be written: {getattr(error, 'strerror', None) or error}") from None
+
+
+PICTURES = (".svg", ".png", ".pdf")
+"""Endings of files that a plot is written to."""
+
+
+def check_picture(path: Path | None) -> None:
+    """Find out before a long run whether a plot can be drawn to a file. Raises InputError."""
+    from dualplan.errors import InputError
+
+    if path is None:
+        return
+    if path.suffix.lower() not in PICTURES:
+        raise InputError("--plot", f"{path} is not a picture", "end it in " + ", ".join(PICTURES))
+    if not path.absolute().parent.is_dir():
+        raise InputError("--plot", f"{path} cannot be written: {path.absolute().parent} is not a folder")
+
+
+def write_bytes(path: Path, content: bytes, flag: str = "--plot") -> None:
+    """Write a file whole or not at all. Raises InputError where that is impossible."""
+    from dualplan.spec.load import written
+
+    with written(path, f"{flag} {path}") as file:
+        file.write(content)

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dualplan.cli.model import check_tokens
-from dualplan.cli.options import Format, FormatOption, JsonOption, OutputOption, emit
+from dualplan.cli.options import (
+    Format,
+    FormatOption,
+    JsonOption,
+    OutputOption,
+    check_picture,
+    emit,
+    write_bytes,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,7 +32,6 @@ _PHYSICAL = (
     "appended tokens over the cached context, MLA absorbed."
 )
 _APPEND, _CONTEXTS = 429, "16384,65536"
-_BATCH_APPEND, _BATCH_CONTEXT = 300, 30_000
 _BATCH_MODELS = ("ds-27b", "deepseek-v3.2", "qwen2.5-32b")
 
 
@@ -50,6 +57,10 @@ def ratio(
     batch: Annotated[
         bool, typer.Option("--batch", help="Instead: prefill throughput against batch, relative to batches of one.")
     ] = False,
+    plot: Annotated[
+        bool, typer.Option("--plot", help="With one of these two: a chart; --plot FILE.svg (.png, .pdf) draws it.")
+    ] = False,
+    plot_file: Annotated[Path | None, typer.Option("--plot-file", metavar="FILE", hidden=True)] = None,
     fmt: FormatOption = Format.table,
     as_json: JsonOption = False,
     file: OutputOption = None,
@@ -58,10 +69,13 @@ def ratio(
     from dualplan.errors import UsageError
     from dualplan.report.output import Output
 
+    check_picture(plot_file)
+    if (plot or plot_file) and not (trend or batch):
+        raise UsageError("--plot belongs to --hardware-trend or --batch")
     if batch:
         if trend or kv_format != _PAPER:
             raise UsageError("--batch shows throughput alone: leave out --hardware-trend and --kv-format")
-        _batch(models, append, context, fmt, as_json, file)
+        _show_batch(models, append, context, plot, plot_file, (fmt, as_json, file))
         return
     from dualplan.plan.ratio import hardware_trend, published_table
 
@@ -84,7 +98,12 @@ def ratio(
     if trend:
         data["hardware_trend"] = hardware_trend(published["hardware"])
         data["sources"].append(published["hardware_source"])
-    emit(Output(data=data, rows=rows, text=lambda console: _print(console, data, contexts)), fmt, as_json, file)
+    if plot_file is not None:
+        from dualplan.report.pictures import hardware_trend as trend_picture
+
+        write_bytes(plot_file, trend_picture(data["hardware_trend"], plot_file.suffix.lower()))
+    bars = plot and plot_file is None
+    emit(Output(data=data, rows=rows, text=lambda console: _print(console, data, contexts, bars)), fmt, as_json, file)
 
 
 def _contexts(text: str) -> list[int]:
@@ -127,28 +146,43 @@ def _rows(
     return rows
 
 
-def _batch(
-    models: list[str] | None, append: int | None, context: str | None, fmt: Format, as_json: bool, file: Path | None
+def _show_batch(
+    models: list[str] | None,
+    append: int | None,
+    context: str | None,
+    plot: bool,
+    plot_file: Path | None,
+    where: tuple[Format, bool, Path | None],
 ) -> None:
-    """Throughput of prefill passes against their batch, beside the published curve."""
-    from dualplan.errors import InputError
-    from dualplan.plan.ratio import batch_rows
+    """Show throughput of prefill passes against their batch, beside the published curve."""
     from dualplan.report.output import Output
 
-    append = _BATCH_APPEND if append is None else append
+    data = _batch(models, append, context)
+    if plot_file is not None:
+        from dualplan.report.pictures import batch_curve
+
+        write_bytes(plot_file, batch_curve(data["rows"], plot_file.suffix.lower()))
+    bars = plot and plot_file is None
+    emit(Output(data=data, rows=data["rows"], text=lambda console: _print_batch(console, data, bars)), *where)
+
+
+def _batch(models: list[str] | None, append: int | None, context: str | None) -> dict[str, Any]:
+    from dualplan.errors import InputError
+    from dualplan.plan.ratio import PUBLISHED_APPEND, PUBLISHED_CONTEXT, batch_rows
+
+    append = PUBLISHED_APPEND if append is None else append
     check_tokens(append, "--append")
-    contexts = [_BATCH_CONTEXT] if context is None else _contexts(context)
+    contexts = [PUBLISHED_CONTEXT] if context is None else _contexts(context)
     if len(contexts) > 1:
         raise InputError("--context", "one context is needed with --batch")
     answer = batch_rows(models or _BATCH_MODELS, append, contexts[0])
-    data: dict[str, Any] = {"schema": "dualplan/ratio-batch/1", "append": append, "context": contexts[0], **answer}
-    emit(Output(data=data, rows=data["rows"], text=lambda console: _print_batch(console, data)), fmt, as_json, file)
+    return {"schema": "dualplan/ratio-batch/1", "append": append, "context": contexts[0], **answer}
 
 
 # ---------------------------------------------------------------- human view
 
 
-def _print(console: Console, data: dict[str, Any], contexts: list[int]) -> None:
+def _print(console: Console, data: dict[str, Any], contexts: list[int], bars: bool) -> None:
     from rich.table import Table
 
     from dualplan.units import significant
@@ -173,10 +207,10 @@ def _print(console: Console, data: dict[str, Any], contexts: list[int]) -> None:
     console.print()
     console.print(data["convention"]["text"])
     if "hardware_trend" in data:
-        _print_trend(console, data["hardware_trend"])
+        _print_trend(console, data["hardware_trend"], bars)
 
 
-def _print_trend(console: Console, trend: list[dict[str, Any]]) -> None:
+def _print_trend(console: Console, trend: list[dict[str, Any]], bars: bool) -> None:
     from rich.table import Table
 
     from dualplan.units import significant
@@ -197,11 +231,14 @@ def _print_trend(console: Console, trend: list[dict[str, Any]]) -> None:
             f"{significant(row['fall_from_a100_bf16'])}x",
         )
     console.print(table)
+    if bars:
+        console.print()
+        _print_bars(console, [(f"{row['gpu']} {row['dtype']}", 1000 * row["nic_bytes_per_flop"]) for row in trend])
     console.print()
     console.print("The fall of the first three rows mixes number formats; the last two compare bf16 with bf16.")
 
 
-def _print_batch(console: Console, data: dict[str, Any]) -> None:
+def _print_batch(console: Console, data: dict[str, Any], bars: bool) -> None:
     from rich.table import Table
 
     console.print(
@@ -221,6 +258,23 @@ def _print_batch(console: Console, data: dict[str, Any]) -> None:
         cells = [f"{row['relative']:.2f}" for row in group]
         table.add_row(str(batch), *cells, "-" if printed is None else f"{printed:.2f}")
     console.print(table)
+    if bars:
+        for name in names:
+            console.print()
+            console.print(name, style="bold")
+            group = [row for row in data["rows"] if row["model"] == name]
+            _print_bars(console, [(str(row["batch"]), row["relative"]) for row in group])
     console.print()
     for line in data["assumptions"]:
         console.print(line)
+
+
+def _print_bars(console: Console, values: list[tuple[str, float]]) -> None:
+    """A bar for each value, the longest as wide as the terminal allows."""
+    from dualplan.units import significant
+
+    label = max(len(name) for name, _ in values)
+    room = console.width - label - 12
+    most = max(value for _, value in values)
+    for name, value in values:
+        console.print(f"{name:>{label}}  {'#' * round(room * value / most)} {significant(value)}", no_wrap=True)

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dualplan.cli.options import Format, FormatOption, JsonOption, OutputOption, emit
+from dualplan.cli.options import (
+    Format,
+    FormatOption,
+    JsonOption,
+    OutputOption,
+    check_picture,
+    emit,
+    write_bytes,
+)
 
 if TYPE_CHECKING:
     from dualplan.plan.recompute import Samples
@@ -28,6 +36,10 @@ def validate(
         Path | None, typer.Option("--samples", metavar="DIR", help="Folder with public traces, as released.")
     ] = None,
     listed: Annotated[bool, typer.Option("--list", help="Show every figure, not only the summary.")] = False,
+    plot: Annotated[
+        bool, typer.Option("--plot", help="A chart of all predictions; --plot FILE.svg (.png, .pdf) draws it.")
+    ] = False,
+    plot_file: Annotated[Path | None, typer.Option("--plot-file", metavar="FILE", hidden=True)] = None,
     exit_zero: Annotated[bool, typer.Option("--exit-zero", help="End with 0 even if a tolerance is broken.")] = False,
     fmt: FormatOption = Format.table,
     as_json: JsonOption = False,
@@ -43,10 +55,15 @@ def validate(
     from dualplan.report.validate import output
 
     kinds = _kinds(only)
+    check_picture(plot_file)
     traces = None if samples is None else _finder(samples)
     with _progress() as show:
         answer: Validation = run(full=full, only=kinds, samples=traces, progress=show)
-    emit(output(answer, listed=listed), fmt, as_json, file)
+    if plot_file is not None:
+        from dualplan.report.pictures import accuracy
+
+        write_bytes(plot_file, accuracy(answer.comparisons, plot_file.suffix.lower()))
+    emit(output(answer, listed=listed, plot=plot and plot_file is None), fmt, as_json, file)
     if answer.interrupted:
         raise typer.Exit(130)
     if answer.outside and not exit_zero:

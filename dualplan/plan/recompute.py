@@ -18,7 +18,7 @@ from dualplan.plan.ratio import cache_compute, hardware_trend, published_table, 
 
 if TYPE_CHECKING:
     from dualplan.schedule.registry import Policies
-    from dualplan.serving.run import Result
+    from dualplan.serving.result import Result
     from dualplan.serving.trajectories import Trajectories
     from dualplan.spec.choices import Mode, Policy
     from dualplan.spec.scenario import Scenario

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dualplan import __version__
@@ -25,8 +26,8 @@ ASSUMPTIONS = [
 ]
 
 
-def output(answer: Validation, *, listed: bool = False, plot: Callable[[], str] | None = None) -> Output:
-    """A validation as an Output; ``listed``: show every figure to people; ``plot``: a chart to show below."""
+def output(answer: Validation, *, listed: bool = False, plot: bool = False) -> Output:
+    """A validation as an Output; ``listed``: show every figure to people; ``plot``: and a chart of all of them."""
     rows = [point_row(one) for one in answer.comparisons]
     data: dict[str, Any] = {
         "schema": "dualplan/validate/1",
@@ -44,9 +45,9 @@ def output(answer: Validation, *, listed: bool = False, plot: Callable[[], str] 
 
     def text(console: Console) -> None:
         _print(answer, console, listed or len(rows) <= LISTED)
-        if plot is not None:
+        if plot:
             console.print()
-            console.print(plot())
+            _print_chart(answer, console)
 
     return Output(data=data, rows=rows, text=text, markdown=lambda: _markdown(answer))
 
@@ -233,6 +234,48 @@ def _print_points(found: Sequence[Comparison], console: Console) -> None:
         numbers = f"{_number(one.point.published):>10}{_number(one.predicted):>11}"
         line = f"  {name:{room}}{numbers}{shown:>9}{allowed:>9}"
         console.print(line, style="red" if one.within is False else None, no_wrap=True, crop=True)
+
+
+CHART_FACTOR = 1.5
+"""Predictions beyond this factor of the published figure are drawn at the edge."""
+
+
+def _print_chart(answer: Validation, console: Console) -> None:
+    """A line for each kind: where its predictions lie relative to the published figures, on a logarithmic axis."""
+    room = 36
+    width = (max(console.width, 70) - room - 2) // 2 * 2 + 1
+    middle = width // 2
+    console.print(f"{'predicted / published':{room}}" + _axis(width), style="bold")
+    for found in answer.summaries:
+        ratios = [
+            one.predicted / one.point.published
+            for one in answer.comparisons
+            if one.point.kind == found.kind and one.predicted is not None
+        ]
+        counts = [0] * width
+        for ratio in ratios:
+            place = middle * (1 + math.log(ratio) / math.log(CHART_FACTOR)) if ratio > 0 else 0.0
+            counts[min(max(round(place), 0), width - 1)] += 1
+        cells = [_mark(count) or ("|" if place == middle else " ") for place, count in enumerate(counts)]
+        name = found.title if len(found.title) < room else found.title[: room - 2] + "…"
+        if ratios:
+            console.print(f"{name:{room}}{''.join(cells).rstrip()}", no_wrap=True, crop=True)
+    console.print(f". one figure, o two to four, O more; at the edge: further off than {CHART_FACTOR:g}x", style="dim")
+
+
+def _axis(width: int) -> str:
+    cells = [" "] * (width + 4)
+    for value in (1 / CHART_FACTOR, 0.8, 0.9, 1.0, 1.1, 1.25, CHART_FACTOR):
+        place = round(width // 2 * (1 + math.log(value) / math.log(CHART_FACTOR)))
+        text = f"{value:.2g}" if value != 1.25 else "1.25"
+        start = max(min(place - len(text) // 2, width - len(text)), 0)
+        if all(cell == " " for cell in cells[max(start - 1, 0) : start + len(text) + 1]):
+            cells[start : start + len(text)] = text
+    return "".join(cells).rstrip()
+
+
+def _mark(count: int) -> str:
+    return "" if not count else "." if count == 1 else "o" if count < 5 else "O"
 
 
 def _number(value: float) -> str:
