@@ -20,7 +20,7 @@ from dualplan.spec.choices import Mode
 from dualplan.spec.hardware import Gpu, Hardware, source_of
 from dualplan.spec.model import Model
 from dualplan.spec.parallel import Parallel
-from dualplan.spec.scenario import Scenario
+from dualplan.spec.scenario import Scenario, SideName
 from dualplan.spec.workload import Turn, Workload, turn_mix
 
 
@@ -32,13 +32,33 @@ class SideMemory(msgspec.Struct, frozen=True, kw_only=True):
     kv_bytes_per_gpu: float
 
 
+class Passes(msgspec.Struct, frozen=True, kw_only=True):
+    """How a turn goes through the synchronised passes of a prefill group (dualplan.model.passes). Times in s.
+
+    ``base`` of a pass; ``excess`` of its slowest engine in mean turns; ``fullest``: most turns of an engine in a pass,
+    by the attention quota (None: no limit). ``handover``: from the first token to decode. ``read_service``: time of a
+    storage NIC for the read of a turn, ``read_sides``: where these are. ``prefill_bytes``: KV that a turn holds on its
+    prefill engine from fetch to first token. ``alike``: all turns are.
+    """
+
+    base: float
+    excess: float
+    fullest: float | None
+    handover: float
+    read_service: float
+    read_sides: tuple[SideName, ...]
+    prefill_bytes: float
+    alike: bool
+
+
 class TurnDemand(msgspec.Struct, frozen=True, kw_only=True):
     """Means of a turn. Tokens: ``context`` cached, ``hit_tokens`` of it reused, ``computed_tokens`` by prefill,
     ``generated``.
 
     ``prefill_gpu_seconds`` are summed over GPUs, ``prefill_latency`` is their duration on the GPUs that serve the
     turn [s].
-    A decode step of an engine takes ``decode_base + decode_slope * sequences`` [s]. ``sequence_bytes``: KV of a
+    A decode step of an engine takes ``decode_base + decode_slope * sequences + decode_quadratic * sequences**2`` [s].
+    ``passes``: None where prefill is not taken to run in passes. ``sequence_bytes``: KV of a
     whole sequence at the
     end of the turn [B]. ``layer_block_bytes``: KV of 64 tokens and one layer [B].
     """
@@ -59,11 +79,14 @@ class TurnDemand(msgspec.Struct, frozen=True, kw_only=True):
     decode_slope: float
     kv_format: str
     compute_origin: str
+    decode_quadratic: float = 0.0
+    passes: Passes | None = None
 
 
-def side_memory(model: Model, parallel: Parallel, hardware: Hardware) -> SideMemory:
+def side_memory(model: Model, parallel: Parallel, hardware: Hardware, redundant_experts: int = 0) -> SideMemory:
     """Weights and KV room of one GPU."""
-    weights, usable = weight_bytes_per_gpu(model, parallel), usable_hbm(hardware)
+    weights = weight_bytes_per_gpu(model, parallel, redundant_experts=redundant_experts)
+    usable = usable_hbm(hardware)
     return SideMemory(usable_bytes_per_gpu=usable, weight_bytes_per_gpu=weights, kv_bytes_per_gpu=usable - weights)
 
 

@@ -27,6 +27,11 @@ def minimum(a: Any, b: Any) -> Any:
     return library.Min(a, b) if library.__name__ == "sympy" else library.minimum(a, b)
 
 
+def maximum(a: Any, b: Any) -> Any:
+    """The larger of two values, element by element."""
+    return -minimum(-a, -b)
+
+
 def floor(value: Any) -> Any:
     """The largest whole number that is not above a value, element by element."""
     library = _library(value)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from dualplan.model.elementwise import maximum
+
 
 def read_time(size: Any, rate: Any, time_per_read: Any) -> Any:
     """One read by one storage NIC [s]: a fixed time plus the bytes at the reachable rate."""
@@ -41,27 +43,40 @@ def decode_slope(
     return kv_bytes / hbm_rate + flops / flop_rate + collective_bytes / cnic_rate
 
 
-def time_per_output_token(base: Any, slope: Any, batch: Any) -> Any:
+def time_per_output_token(base: Any, slope: Any, batch: Any, quadratic: Any = 0) -> Any:
     """TPOT of an engine that decodes ``batch`` sequences [s]."""
-    return base + slope * batch
+    return base + slope * batch + quadratic * batch * batch if quadratic else base + slope * batch
 
 
-def batch_at_tpot(base: Any, slope: Any, tpot: Any) -> Any:
+def batch_at_tpot(base: Any, slope: Any, tpot: Any, quadratic: Any = 0) -> Any:
     """Sequences of an engine at which a step takes ``tpot``: the inverse of time_per_output_token."""
-    return (tpot - base) / slope
+    if not quadratic:
+        return (tpot - base) / slope
+    return 2 * (tpot - base) / (slope + (slope * slope + 4 * quadratic * (tpot - base)) ** 0.5)
 
 
-def turn_rate_at_batch(base: Any, slope: Any, batch: Any, generated: Any) -> Any:
+def turn_rate_at_batch(base: Any, slope: Any, batch: Any, generated: Any, quadratic: Any = 0) -> Any:
     """Turns/s of an engine that always decodes ``batch`` sequences: batch / (generated tokens * TPOT)."""
-    return batch / (generated * time_per_output_token(base, slope, batch))
+    return batch / (generated * time_per_output_token(base, slope, batch, quadratic))
 
 
-def batch_at_turn_rate(base: Any, slope: Any, turns_per_s: Any, generated: Any) -> Any:
+def highest_turn_rate(base: Any, slope: Any, generated: Any, quadratic: Any = 0) -> Any:
+    """Turns/s of an engine at the batch that serves most: the asymptote of ever larger ones, or sqrt(base/quadratic)
+    sequences, beyond which steps lengthen faster than they grow.
+    """
+    return 1 / (generated * (slope + 2 * (quadratic * base) ** 0.5)) if quadratic else 1 / (generated * slope)
+
+
+def batch_at_turn_rate(base: Any, slope: Any, turns_per_s: Any, generated: Any, quadratic: Any = 0) -> Any:
     """Sequences in decode at a turn rate of an engine (Little's law): the inverse of turn_rate_at_batch.
 
-    Valid below the asymptote 1 / (generated * slope).
+    Valid up to highest_turn_rate; of the two batches with that rate the smaller one.
     """
-    return turns_per_s * generated * base / (1 - turns_per_s * generated * slope)
+    if not quadratic:
+        return turns_per_s * generated * base / (1 - turns_per_s * generated * slope)
+    left = 1 - turns_per_s * generated * slope
+    under_root = left * left - 4 * quadratic * base * (turns_per_s * generated) ** 2
+    return 2 * base * turns_per_s * generated / (left + maximum(under_root, 0) ** 0.5)
 
 
 def decoding_batch(base: Any, slope: Any, slots: Any, generated: Any, held_before: Any) -> Any:

@@ -14,21 +14,26 @@ import msgspec
 from dualplan.errors import InputError
 from dualplan.model.closed_form import Range, pair_traffic_decode_read, pair_traffic_prefill_read
 from dualplan.model.demand import SideMemory, TurnDemand, side_memory
-from dualplan.model.elementwise import minimum
+from dualplan.model.elementwise import maximum, minimum
 from dualplan.model.latency import batch_at_turn_rate, time_per_output_token
 from dualplan.model.memory import kv_share_per_gpu
+from dualplan.model.passes import unloaded_time_to_first_token
+from dualplan.model.symbolic import value_of
 from dualplan.model.throughput import Rate
 from dualplan.plan.problem import (
     SINGLE_SIDED,
     Problem,
     Setup,
+    before_first_token,
     build,
     decode_engines,
+    decode_turns,
     held_before,
     kv_floor,
     kv_share,
     prepare,
     read_seconds,
+    redundant_experts,
     solve,
 )
 from dualplan.plan.ranges import Ranges, ranges
@@ -168,7 +173,7 @@ def evaluate(
     ttft = unloaded_ttft(setup, problem, rate.decode_share)
     reasons = (*missing.values(), *_reasons(setup, problem, found, check, ttft))
     return Evaluation(
-        scenario=scenario,
+        scenario=setup.scenario,
         prefill_nodes=setup.prefill_nodes,
         decode_nodes=setup.decode_nodes,
         prefill_parallel=setup.prefill_parallel,
@@ -184,7 +189,7 @@ def evaluate(
         balance=problem.balance,
         speedup_over_basic=turns / basic_turns if basic_turns else None,
         ttft_unloaded_s=ttft,
-        tpot_s=_tpot(setup, problem.demand, min(check.turns_per_s, turns) if check else turns),
+        tpot_s=float(tpot_at(setup, problem.demand, min(check.turns_per_s, turns) if check else turns)),
         pair_traffic=_pair_traffic(setup),
         closed_form_turns_per_s=float(rate.turns_per_s or 0.0),
         pairs=check_rates,
@@ -248,7 +253,7 @@ def _loads(setup: Setup, problem: Problem, rate: Rate) -> tuple[Load, ...]:
     for resource in problem.resources:
         load = turns * (resource.prefill + share * (resource.decode - resource.prefill))
         if resource.name == "decode_hbm":
-            load = decode_sequences(setup, problem.demand, turns, share) * problem.demand.sequence_bytes
+            load = decode_sequences(setup, problem.demand, turns, share) * decode_bytes(setup, problem.demand)
         loads.append(
             Load(
                 name=resource.name,
@@ -301,17 +306,31 @@ def _pair_bottleneck(rates: PairRates, closed_form: float) -> Bottleneck:
 def decode_sequences(setup: Setup, demand: TurnDemand, turns_per_s: Any, share: Any) -> Any:
     """Sequences that hold decode HBM at a turn rate."""
     engines = decode_engines(setup)
-    decoding = batch_at_turn_rate(demand.decode_base, demand.decode_slope, turns_per_s / engines, demand.generated)
-    before = held_before(setup, demand)
-    return engines * decoding + turns_per_s * ((1 - share) * before[0] + share * before[1])
+    decoding = batch_at_turn_rate(
+        demand.decode_base, demand.decode_slope, turns_per_s / engines, demand.generated, demand.decode_quadratic
+    )
+    if demand.passes is not None:
+        before = before_first_token(setup, demand, demand.passes, value_of(turns_per_s)) + demand.passes.handover
+        return engines * decoding + turns_per_s * before
+    held = held_before(setup, demand)
+    return engines * decoding + turns_per_s * ((1 - share) * held[0] + share * held[1])
 
 
-def _tpot(setup: Setup, demand: TurnDemand, turns_per_s: float) -> float:
+def decode_bytes(setup: Setup, demand: TurnDemand) -> Any:
+    """Decode HBM that a sequence takes [B]; in passes with its share of what is left over between sequences."""
+    if demand.passes is None:
+        return demand.sequence_bytes
+    room = setup.decode_memory.kv_bytes_per_gpu / demand.kv_per_gpu["decode"]
+    return decode_engines(setup) * room / decode_turns(setup, demand, demand.passes)
+
+
+def tpot_at(setup: Setup, demand: TurnDemand, turns_per_s: Any) -> Any:
+    """Time per output token at a turn rate [s], at least that of a lone sequence; floats or arrays."""
+    base, slope, quadratic = demand.decode_base, demand.decode_slope, demand.decode_quadratic
     if not demand.generated:
-        return float(time_per_output_token(demand.decode_base, demand.decode_slope, 1))
-    engines = decode_engines(setup)
-    batch = batch_at_turn_rate(demand.decode_base, demand.decode_slope, turns_per_s / engines, demand.generated)
-    return float(time_per_output_token(demand.decode_base, demand.decode_slope, max(batch, 1.0)))
+        return time_per_output_token(base, slope, 1, quadratic)
+    batch = batch_at_turn_rate(base, slope, turns_per_s / decode_engines(setup), demand.generated, quadratic)
+    return time_per_output_token(base, slope, maximum(batch, 1.0), quadratic)
 
 
 def unloaded_ttft(setup: Setup, problem: Problem, share: Any) -> Any:
@@ -332,8 +351,12 @@ def unloaded_ttft(setup: Setup, problem: Problem, share: Any) -> Any:
     elif problem.mode in SINGLE_SIDED:
         reading = read_seconds(scenario.hardware, size)
     else:
-        reading = min(read_seconds(hardware, size) for _, hardware in scenario.sides)
-    return reading + problem.demand.prefill_latency
+        reading = minimum(*(read_seconds(hardware, size) for _, hardware in scenario.sides))
+    passes = problem.demand.passes
+    if passes is None:
+        return reading + problem.demand.prefill_latency
+    work = problem.demand.prefill_latency - passes.base
+    return unloaded_time_to_first_token(passes.base, work, reading)
 
 
 def _bottleneck(problem: Problem, rate: Rate, missing: dict[str, str]) -> Bottleneck:
@@ -402,7 +425,7 @@ def misfits(setup: Setup, problem: Problem) -> dict[str, str]:
     kinds = [(side, f"the {side} side", hardware) for side, hardware in scenario.sides]
     kinds += [(v.side, f"{v.nodes} of the {v.side} nodes", v.hardware) for v in scenario.variants]
     for side, where, hardware in kinds:
-        memory = side_memory(scenario.model, parallels[side], hardware)
+        memory = side_memory(scenario.model, parallels[side], hardware, redundant_experts(scenario))
         context = problem.demand.sequence_bytes * problem.demand.kv_per_gpu[side]
         if memory.kv_bytes_per_gpu <= 0:
             what = (
@@ -428,7 +451,7 @@ def _roomier(setup: Setup, problem: Problem, side: SideName) -> str:
             continue
         parallel = Parallel(tp=tp, dp=1)
         context = problem.demand.sequence_bytes * kv_share_per_gpu(model, parallel, problem.demand.kv_format)
-        if side_memory(model, parallel, hardware).kv_bytes_per_gpu >= context:
+        if side_memory(model, parallel, hardware, redundant_experts(setup.scenario)).kv_bytes_per_gpu >= context:
             return f"; --{side}-parallel tp={tp} would fit"
     return ""
 
@@ -462,6 +485,6 @@ def _reasons(setup: Setup, problem: Problem, found: Ranges, check: DemandCheck |
     if slo.ttft is not None and ttft > slo.ttft:
         reasons.append(f"TTFT is at least {ttft:.3g} s (unloaded, a lower bound); {slo.ttft:.3g} s are asked for.")
     if problem.tpot_unreachable and slo.tpot is not None:
-        alone = time_per_output_token(problem.demand.decode_base, problem.demand.decode_slope, 1)
+        alone = tpot_at(setup, problem.demand, 0.0)
         reasons.append(f"TPOT is {alone * 1e3:.3g} ms for a single sequence; {slo.tpot * 1e3:.3g} ms are asked for.")
     return tuple(reasons)

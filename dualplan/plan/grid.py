@@ -13,16 +13,14 @@ from numpy.typing import NDArray
 
 from dualplan.errors import InputError
 from dualplan.model.demand import SideMemory
-from dualplan.model.latency import batch_at_turn_rate, time_per_output_token
 from dualplan.model.throughput_arrays import Floats, level, lowest_point
 from dualplan.model.traffic import Path
-from dualplan.plan.evaluate import demand_turns_per_s, misfits, unloaded_ttft
+from dualplan.plan.evaluate import demand_turns_per_s, misfits, tpot_at, unloaded_ttft
 from dualplan.plan.problem import (
     SINGLE_SIDED,
     Problem,
     Setup,
     build,
-    decode_engines,
     hosting,
     prepare,
     storage_positions,
@@ -30,6 +28,7 @@ from dualplan.plan.problem import (
 )
 from dualplan.plan.ranges import all_traffic_ranges
 from dualplan.plan.stack import picked
+from dualplan.serving.times import with_measured_storage
 from dualplan.spec.parallel import Parallel
 from dualplan.spec.scenario import Scenario
 
@@ -61,12 +60,13 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
     error: NDArray[np.object_]
 
 
-def evaluate_grid(scenario: Scenario, prefill_nodes: Any, decode_nodes: Any) -> Grid:
+def evaluate_grid(scenario: Scenario, prefill_nodes: Any, decode_nodes: Any, *, basic: bool = True) -> Grid:
     """The steady answer of every (prefill_nodes[i], decode_nodes[i]); integer arrays of one length.
 
     Hardware numbers of the scenario may be arrays of that length (see dualplan.plan.stack). Nodes that differ
-    (``variants``) are not looked at.
+    (``variants``) are not looked at. Without ``basic`` the rate of that mode is left at 0, which takes less time.
     """
+    scenario = with_measured_storage(scenario)
     prefill = np.asarray(prefill_nodes, dtype=np.int64)
     decode = np.asarray(decode_nodes, dtype=np.int64)
     count = len(prefill)
@@ -89,7 +89,7 @@ def evaluate_grid(scenario: Scenario, prefill_nodes: Any, decode_nodes: Any) -> 
         error=np.full(count, "", dtype=object),
     )
     for setup, members in _groups(scenario, prefill, decode, grid.error):
-        _fill(grid, setup, members)
+        _fill(grid, setup, members, basic)
     return grid
 
 
@@ -101,7 +101,7 @@ def _names(count: int) -> NDArray[np.str_]:
     return np.full(count, "", dtype="<U24")
 
 
-def _fill(grid: Grid, setup: Setup, members: NDArray[np.int64]) -> None:
+def _fill(grid: Grid, setup: Setup, members: NDArray[np.int64], with_basic: bool) -> None:
     """The answers of the points of one parallelism."""
     slo, mode, count = setup.scenario.settings.slo, setup.scenario.settings.mode, len(members)
     problem = build(setup, mode)
@@ -117,8 +117,9 @@ def _fill(grid: Grid, setup: Setup, members: NDArray[np.int64]) -> None:
     else:
         turns, split, binding = _rates(problem, count)
         grid.turns_per_s[members] = turns
-        basic = turns if mode == "basic" else _rates(build(setup, "basic"), count)[0]
-        grid.basic_turns_per_s[members] = basic
+        if with_basic:
+            basic = turns if mode == "basic" else _rates(build(setup, "basic"), count)[0]
+            grid.basic_turns_per_s[members] = basic
         grid.bottleneck[members] = np.array([resource.name for resource in problem.resources])[binding]
     grid.decode_read_share[members] = np.nan if mode in SINGLE_SIDED else split
     ttft = unloaded_ttft(setup, problem, split)
@@ -129,12 +130,8 @@ def _fill(grid: Grid, setup: Setup, members: NDArray[np.int64]) -> None:
 
 def _tpot(setup: Setup, problem: Problem, turns: Floats) -> Any:
     """Time per output token at the rate that is asked for, or at the highest one."""
-    demand, wanted = problem.demand, demand_turns_per_s(setup.scenario)
-    if not demand.generated:
-        return time_per_output_token(demand.decode_base, demand.decode_slope, 1)
-    used = turns if wanted is None else np.minimum(wanted, turns)
-    batch = batch_at_turn_rate(demand.decode_base, demand.decode_slope, used / decode_engines(setup), demand.generated)
-    return time_per_output_token(demand.decode_base, demand.decode_slope, np.maximum(batch, 1.0))
+    wanted = demand_turns_per_s(setup.scenario)
+    return tpot_at(setup, problem.demand, turns if wanted is None else np.minimum(wanted, turns))
 
 
 class Curve(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,6 +169,8 @@ def _groups(
     decode_hosts, decode_kinds = _hosts(scenario, "decode", decode, error)
     width = len(decode_hosts) + 1
     good = np.flatnonzero(error == "")
+    if not len(good):
+        return []
     codes, where = np.unique(prefill_kinds[good] * width + decode_kinds[good], return_inverse=True)
     order, ends = np.argsort(where, kind="stable"), np.cumsum(np.bincount(where, minlength=len(codes)))
     groups = []

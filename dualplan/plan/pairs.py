@@ -146,10 +146,19 @@ def solve_pairs(setup: Setup, mode: Mode, decode_share: float) -> PairRates:
 
 
 def _alone(setup: Setup, node_class: NodeClass) -> Setup:
-    """The deployment with all nodes of a side alike and just one of them, to read off what one node can do."""
+    """The deployment with all nodes of a side alike and just one of them, to read off what one node can do.
+
+    The other side shrinks along: how long a turn holds the memory of one side depends on how busy the other is.
+    """
     key = "hardware" if node_class.side == "prefill" else "decode_hardware"
     scenario = msgspec.structs.replace(setup.scenario, **{key: node_class.hardware})
-    return msgspec.structs.replace(setup, scenario=scenario, **{f"{node_class.side}_nodes": 1})
+    share = 1 / setup.nodes(node_class.side)
+    return msgspec.structs.replace(
+        setup,
+        scenario=scenario,
+        prefill_nodes=setup.prefill_nodes * share,
+        decode_nodes=setup.decode_nodes * share,
+    )
 
 
 def _lanes(

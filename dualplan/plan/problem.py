@@ -9,18 +9,34 @@ from typing import Any
 import msgspec
 
 from dualplan.errors import InputError
-from dualplan.model.demand import SideMemory, TurnDemand, side_memory, turn_demand, usable_hbm
+from dualplan.model.demand import Passes, SideMemory, TurnDemand, mean_turn, side_memory, turn_demand, usable_hbm
+from dualplan.model.elementwise import maximum, minimum
 from dualplan.model.latency import (
     batch_at_tpot,
+    batch_at_turn_rate,
     decoding_batch,
     effective_read_rate,
+    highest_turn_rate,
     read_time,
     time_per_output_token,
     turn_rate_at_batch,
 )
+from dualplan.model.passes import (
+    attention_work,
+    excess_work,
+    held_turns,
+    pass_rate,
+    pass_time_at_rate,
+    read_response,
+    root,
+    time_to_first_token,
+    turn_work,
+)
+from dualplan.model.symbolic import value_of
 from dualplan.model.throughput import Rate, Use, best_split
 from dualplan.model.traffic import Bytes, Path, steps
 from dualplan.plan.resources import NodeLinks, Resource, copy_resource, link_resources, ordered, side_loads
+from dualplan.serving.times import BASIC_COPIES, QUOTA, Fitted, fitted, from_set, with_measured_storage
 from dualplan.spec.choices import Mode
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.parallel import Parallel, default_parallel, hosted
@@ -62,9 +78,10 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def prepare(scenario: Scenario, prefill_nodes: int | None = None, decode_nodes: int | None = None) -> Setup:
-    """Parallelism and memory of both sides. Raises InputError where node counts are missing or a parallelism cannot
-    be hosted.
+    """Parallelism and memory of both sides, and storage NICs as the parameter set of the scenario has them. Raises
+    InputError where node counts are missing or a parallelism cannot be hosted.
     """
+    scenario = with_measured_storage(scenario)
     settings = scenario.settings
     prefill_nodes, decode_nodes = prefill_nodes or settings.prefill_nodes, decode_nodes or settings.decode_nodes
     counts = {"prefill": prefill_nodes, "decode": decode_nodes}
@@ -96,7 +113,13 @@ def hosting(scenario: Scenario, side: Path, nodes: int) -> tuple[Parallel, SideM
         parallel = default_parallel(scenario.model, gpus, hardware.gpu.count, usable_hbm(hardware), side)
     else:
         parallel = hosted(given, scenario.model, gpus, hardware.gpu.count, where=f"{side}.parallel")
-    return parallel, side_memory(scenario.model, parallel, hardware)
+    return parallel, side_memory(scenario.model, parallel, hardware, redundant_experts(scenario))
+
+
+def redundant_experts(scenario: Scenario) -> int:
+    """Experts of each layer that are held twice, as in the deployment that was fitted; 0 without one."""
+    found = fitted(scenario)
+    return 0 if found is None else found.chosen.redundant_experts
 
 
 def given_collectives(scenario: Scenario) -> CollectiveLoad | None:
@@ -142,17 +165,12 @@ def build(setup: Setup, mode: Mode, known_demand: TurnDemand | None = None) -> P
 
     ``known_demand``: what a mean turn asks for, where it is not to be worked out from the workload again.
     """
+    found = fitted(setup.scenario)
+    setup = _reading_both_sides(setup, mode, found)
     scenario, settings = setup.scenario, setup.scenario.settings
     prefill, decode = scenario.hardware, scenario.decode_hardware
     given = given_collectives(scenario)
-    demand = known_demand or turn_demand(
-        scenario,
-        mode,
-        setup.prefill_parallel,
-        setup.decode_parallel,
-        setup.decode_memory,
-        derive_collectives=given is None,
-    )
+    demand = known_demand or _timed(setup, mode, found, derive_collectives=given is None)
     amounts = demand.amounts
     table = steps(mode, staging=settings.staging, copy=settings.copy, persist=settings.persist)
     by_path = side_loads(table, amounts, prefill, decode)
@@ -240,9 +258,103 @@ def read_seconds(hardware: Hardware, size: float) -> float:
     return (latency or 0.0) + read_time(size, snic.rate * snic.efficiency, snic.time_per_read) if size else 0.0
 
 
+def _reading_both_sides(setup: Setup, mode: Mode, found: Fitted | None) -> Setup:
+    """Storage NICs at what they reach where both sides read."""
+    if found is None or mode in SINGLE_SIDED or not found.has("storage"):
+        return setup
+    scenario, share = setup.scenario, found.chosen.both_sides
+
+    def reached(hardware: Hardware) -> Hardware:
+        snic = msgspec.structs.replace(hardware.snic, efficiency=hardware.snic.efficiency * share)
+        return msgspec.structs.replace(hardware, snic=snic)
+
+    scenario = msgspec.structs.replace(
+        scenario, hardware=reached(scenario.hardware), decode_hardware=reached(scenario.decode_hardware)
+    )
+    return msgspec.structs.replace(setup, scenario=scenario)
+
+
+def _timed(setup: Setup, mode: Mode, found: Fitted | None, *, derive_collectives: bool) -> TurnDemand:
+    """What a mean turn asks for, in times of the roofline or of the fitted set."""
+    scenario = setup.scenario
+    demand = turn_demand(
+        scenario,
+        mode,
+        setup.prefill_parallel,
+        setup.decode_parallel,
+        setup.decode_memory,
+        derive_collectives=derive_collectives,
+    )
+    if found is None:
+        return demand
+    times = from_set(found.chosen, scenario.model.num_layers)
+    changes: dict[str, Any] = {"compute_origin": found.origin}
+    if found.has("decode"):
+        # loading and persisting KV slows its steps
+        slower = 1.0 if mode == "oracle" else 1 + times.decode_read_slowdown
+        names = ("decode_base", "decode_slope", "decode_quadratic")
+        changes |= {name: getattr(times, name) * slower for name in names}
+    if found.has("prefill"):
+        costs = (times.per_request, times.per_token, times.per_context, times.per_token_context)
+        work, attention, variation = _mean_work(scenario, costs)
+        amounts, snic = demand.amounts, scenario.hardware.snic
+        reading = read_time(amounts.read, snic.rate * snic.efficiency, snic.time_per_read) if amounts.read else 0.0
+        moved = 0.0 if mode == "oracle" else (amounts.hit + amounts.miss) / times.handover_rate
+        passes = Passes(
+            base=times.pass_base,
+            excess=excess_work(_in_step(setup.prefill_parallel), variation),
+            fullest=QUOTA / attention if attention > 0 else None,
+            handover=times.handover + moved,
+            read_service=0.0 if mode == "oracle" else reading,
+            read_sides=_reading_sides(mode) if amounts.read else (),
+            prefill_bytes=BASIC_COPIES * (amounts.hit + amounts.miss) if mode == "basic" else 0.0,
+            alike=variation == 0,
+        )
+        changes |= {
+            "passes": passes,
+            "prefill_gpu_seconds": work * setup.prefill_parallel.tp,
+            "prefill_latency": times.pass_base + work,
+        }
+    return msgspec.structs.replace(demand, **changes)
+
+
+def _reading_sides(mode: Mode) -> tuple[Path, ...]:
+    """Sides whose storage NICs read."""
+    if mode == "oracle":
+        return ()
+    return ("prefill",) if mode in SINGLE_SIDED else ("prefill", "decode")
+
+
+def _in_step(parallel: Parallel) -> int:
+    """Engines that run passes together: those of an expert-parallel group; one for dense models."""
+    return max(parallel.ep // parallel.tp, 1)
+
+
+def _mean_work(scenario: Scenario, costs: tuple[float, float, float, float]) -> tuple[float, float, float]:
+    """Prefill work of the turns of a workload on an engine: its mean, the part of attention [s], and its variation,
+    standard deviation over mean. Scatter that the workload states beside its means is taken as independent.
+    """
+    turns, workload = mean_turn(scenario.workload), scenario.workload
+    pairs = list(zip(turns.computed, turns.hits, strict=True))
+    works = [turn_work(*costs, new, old) for new, old in pairs]
+    mean = turns.mean(works)
+    variance = turns.mean((work - mean) ** 2 for work in works)
+    if workload.per_turn is not None and not workload.classes:
+        means = workload.per_turn
+        by_append = (costs[1] + costs[3] * means.context) * means.append * means.append_scatter
+        by_context = (costs[2] + costs[3] * means.append) * means.context * means.context_scatter
+        variance += by_append**2 + by_context**2
+    attention = turns.mean(attention_work(costs[2], costs[3], new, old) for new, old in pairs)
+    return mean, attention, variance**0.5 / mean if mean else 0.0
+
+
 def _prefill_resources(setup: Setup, demand: TurnDemand, mode: Mode) -> list[Resource]:
-    gpus = setup.prefill_nodes * setup.scenario.hardware.gpu.count
-    resources = [_serves("prefill_compute", "prefill", gpus / demand.prefill_gpu_seconds)]
+    gpus, passes = setup.prefill_nodes * setup.scenario.hardware.gpu.count, demand.passes
+    rate = gpus / demand.prefill_gpu_seconds
+    if passes is not None and passes.fullest is not None:
+        tp = setup.prefill_parallel.tp
+        rate = gpus * pass_rate(passes.base * tp, demand.prefill_gpu_seconds, passes.excess, passes.fullest)
+    resources = [_serves("prefill_compute", "prefill", rate)]
     room = setup.prefill_memory.kv_bytes_per_gpu
     if room <= 0:
         return resources
@@ -250,7 +362,10 @@ def _prefill_resources(setup: Setup, demand: TurnDemand, mode: Mode) -> list[Res
     reading = read_seconds(setup.scenario.hardware, demand.amounts.read)
     one_layer = (hit + miss) / demand.layers * computing
     held = (one_layer, one_layer)
-    if mode == "basic":
+    if passes is not None and passes.prefill_bytes:
+        # bytes times seconds such that the memory is full at the rate at which turns fill it from fetch to first token
+        held = (gpus * room / _rate_from_prefill_hbm(setup, demand),) * 2
+    elif mode == "basic":
         # a batch's whole KV lies in HBM from the start of its read to the end of its prefill
         held = ((hit + miss) * (reading + computing),) * 2
     elif setup.scenario.settings.staging == "gds" and mode != "oracle":
@@ -259,28 +374,106 @@ def _prefill_resources(setup: Setup, demand: TurnDemand, mode: Mode) -> list[Res
     return [*resources, _holds("prefill_hbm", "prefill", gpus * room, *held)]
 
 
+def _prefill_turns(setup: Setup, demand: TurnDemand, passes: Passes) -> Any:
+    """Turns whose whole KV the prefill engines can hold."""
+    room = value_of(setup.prefill_memory.kv_bytes_per_gpu) / demand.kv_per_gpu["prefill"]
+    return prefill_engines(setup) * held_turns(room, passes.prefill_bytes, alike=passes.alike)
+
+
+def decode_turns(setup: Setup, demand: TurnDemand, passes: Passes) -> Any:
+    """Turns that the decode engines can hold."""
+    room = value_of(setup.decode_memory.kv_bytes_per_gpu) / demand.kv_per_gpu["decode"]
+    return value_of(decode_engines(setup)) * held_turns(room, value_of(demand.sequence_bytes), alike=passes.alike)
+
+
+def before_first_token(setup: Setup, demand: TurnDemand, passes: Passes, turns_per_s: Any) -> Any:
+    """Seconds from fetch to first token at a turn rate of the deployment. Numbers, not symbols."""
+    work = value_of(demand.prefill_gpu_seconds) / setup.prefill_parallel.tp
+    passing = pass_time_at_rate(passes.base, work, passes.excess, turns_per_s / prefill_engines(setup))
+    reading: Any = 0.0
+    if passes.read_sides:
+        sides = dict(setup.scenario.sides)
+        nics = sum(value_of(setup.nodes(side)) * value_of(sides[side].snic.count) for side in passes.read_sides)
+        most = decode_turns(setup, demand, passes)
+        if passes.prefill_bytes:
+            most = minimum(most, _prefill_turns(setup, demand, passes))
+        service = value_of(passes.read_service)
+        # a closed queue is never longer than all turns that may be under way
+        reading = read_response(service, minimum(turns_per_s / nics, 1 / service), maximum(most / nics, 1))
+    return time_to_first_token(passing, reading)
+
+
+def prefill_engines(setup: Setup) -> Any:
+    """Groups of GPUs that prefill a turn each: one GPU, or ``tp`` of them. A number, not a symbol."""
+    return value_of(setup.prefill_nodes) * value_of(setup.scenario.hardware.gpu.count) / setup.prefill_parallel.tp
+
+
+def _fastest_prefill(setup: Setup, demand: TurnDemand) -> Any:
+    """Turn rate at which passes would never end [1/s]."""
+    work = value_of(demand.prefill_gpu_seconds) / setup.prefill_parallel.tp
+    return prefill_engines(setup) / work * (1 - 1e-9)
+
+
+def _rate_from_prefill_hbm(setup: Setup, demand: TurnDemand) -> Any:
+    """Turn rate at which the turns from fetch to first token fill the HBM of the prefill side: by Little's law."""
+    assert demand.passes is not None
+    passes = demand.passes
+    most = _prefill_turns(setup, demand, passes)
+
+    def over(rate: Any) -> Any:
+        return rate * before_first_token(setup, demand, passes, rate) - most
+
+    return root(over, 0.0, _fastest_prefill(setup, demand))
+
+
+def _rate_from_decode_hbm(setup: Setup, demand: TurnDemand) -> Any:
+    """Turn rate at which turns fill the HBM of the decode side: each takes its room when it is fetched."""
+    assert demand.passes is not None
+    passes, engines = demand.passes, value_of(decode_engines(setup))
+    base, slope, generated = (value_of(v) for v in (demand.decode_base, demand.decode_slope, demand.generated))
+    most = decode_turns(setup, demand, passes)
+
+    def over(rate: Any) -> Any:
+        before = before_first_token(setup, demand, passes, rate) + value_of(passes.handover)
+        decoding = batch_at_turn_rate(base, slope, rate / engines, generated, demand.decode_quadratic)
+        return rate * before + engines * decoding - most
+
+    asymptote = engines * highest_turn_rate(base, slope, generated, demand.decode_quadratic) * (1 - 1e-9)
+    return root(over, 0.0, minimum(asymptote, _fastest_prefill(setup, demand)))
+
+
 def _decode_resources(setup: Setup, demand: TurnDemand) -> tuple[list[Resource], bool]:
-    """Decode slots from HBM, and decode speed: by the TPOT that is asked for, else the asymptote of ever larger
-    batches.
+    """Decode slots from HBM, and decode speed: by the TPOT that is asked for, else the best batch, which on the
+    roofline is the asymptote of ever larger ones.
     """
     if not demand.generated:
         return [], False
-    base, slope, generated = demand.decode_base, demand.decode_slope, demand.generated
+    base, slope, quadratic, generated = (
+        demand.decode_base,
+        demand.decode_slope,
+        demand.decode_quadratic,
+        demand.generated,
+    )
     engines = decode_engines(setup)
     tpot = setup.scenario.settings.slo.tpot
-    unreachable = tpot is not None and time_per_output_token(base, slope, 1) > tpot
-    fastest = engines / (generated * slope)
+    unreachable = tpot is not None and time_per_output_token(base, slope, 1, quadratic) > tpot
+    fastest = engines * highest_turn_rate(base, slope, generated, quadratic)
     if tpot is not None and not unreachable:
-        fastest = engines * turn_rate_at_batch(base, slope, batch_at_tpot(base, slope, tpot), generated)
+        batch = batch_at_tpot(base, slope, tpot, quadratic)
+        if not quadratic or quadratic * batch * batch < base:
+            fastest = engines * turn_rate_at_batch(base, slope, batch, generated, quadratic)
     resources = [_serves("decode_compute", "decode", fastest)]
     room = setup.decode_memory.kv_bytes_per_gpu / demand.kv_per_gpu["decode"]
-    if room > 0:
-        held = []
+    if room > 0 and demand.passes is not None:
+        held = (engines * room / _rate_from_decode_hbm(setup, demand),) * 2
+        resources.append(_holds("decode_hbm", "decode", engines * room, *held))
+    elif room > 0:
+        held_by_path = []
         for before in held_before(setup, demand):
             batch = decoding_batch(base, slope, room / demand.sequence_bytes, generated, before)
             # bytes times seconds such that the memory is full at the rate at which its slots are
-            held.append(engines * room / (engines * turn_rate_at_batch(base, slope, batch, generated)))
-        resources.append(_holds("decode_hbm", "decode", engines * room, *held))
+            held_by_path.append(engines * room / (engines * turn_rate_at_batch(base, slope, batch, generated)))
+        resources.append(_holds("decode_hbm", "decode", engines * room, *held_by_path))
     return resources, unreachable
 
 
@@ -322,7 +515,7 @@ def _buffers(setup: Setup, demand: TurnDemand, mode: Mode) -> list[Resource]:
             held = ((amounts.loaded + amounts.miss) * prefill_time, reading + amounts.miss * prefill_time)
         else:
             held = (0.0, reading)
-        if any(held):
+        if amounts.hit or (side == "decode" and staging == "host" and amounts.miss):
             result.append(_holds(f"{side}_buffer", side, buffer * setup.nodes(side), *held))
     return result
 

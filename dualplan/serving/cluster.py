@@ -45,6 +45,7 @@ SAMPLES = 512
 MOST_DETAILS = 8192
 """Storage NICs, groups and what is counted of nodes, beyond which only their sums are sampled."""
 
+
 class SideLayout(msgspec.Struct, frozen=True, kw_only=True):
     """Engines of a side: ``engines`` in all, ``group`` of them in step, ``per_node`` on a node, ``room`` KV bytes of
     sequences each can hold.

@@ -57,11 +57,17 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TurnMeans(msgspec.Struct, frozen=True, kw_only=True):
-    """Means over all turns [tokens]: cached prefix before the append, append, generated."""
+    """Means over all turns [tokens]: cached prefix before the append, append, generated.
+
+    ``context_scatter`` and ``append_scatter``: standard deviation over mean of all turns; 0 where it is not known. They
+    tell how unevenly turns load the engines of a pass.
+    """
 
     context: NonNegative
     append: Positive
     generated: NonNegative
+    context_scatter: NonNegative = 0.0
+    append_scatter: NonNegative = 0.0
 
 
 class HitRate(msgspec.Struct, frozen=True, kw_only=True):

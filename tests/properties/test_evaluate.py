@@ -14,6 +14,7 @@ from dualplan.plan.grid import evaluate_grid
 from dualplan.plan.problem import build, prepare
 from dualplan.plan.ranges import ranges
 from dualplan.plan.stack import STACKED, stacked
+from dualplan.serving.times import fitted
 from dualplan.spec.scenario import read_scenario, resolve, set_flags
 
 PAPER = Path(__file__).resolve().parents[2] / "examples" / "dualpath-paper.yaml"
@@ -152,7 +153,11 @@ def test_modes_are_ordered(found):
         ).turns_per_s
     # the balance factor belongs to a choice of side, so a balanced dual path is what layerwise is compared with
     balanced = msgspec.structs.replace(found.settings, mode="dual-path", balance=1.0)
-    assert rates["layerwise"] <= evaluate(msgspec.structs.replace(found, settings=balanced)).turns_per_s * (1 + 1e-9)
+    # with a fitted set the storage NICs lose a little where both sides read, and this as well
+    left = fitted(found)
+    share = left.chosen.both_sides if left and left.has("storage") else 1.0
+    dual = evaluate(msgspec.structs.replace(found, settings=balanced)).turns_per_s
+    assert share * rates["layerwise"] <= dual * (1 + 1e-9)
     assert rates["dual-path"] <= rates["split-read"] * (1 + 1e-9)
     assert rates["split-read"] <= rates["oracle"] * (1 + 1e-9)
 
@@ -174,7 +179,11 @@ def test_infinite_links_leave_compute_or_memory():
     fast = [f"hardware.{key}=1000000GB/s" for key in ("cnic.rate", "snic.rate", "dram.bandwidth")]
     answer = evaluate(scenario(*fast, "hardware.snic.time_per_read=0"))
     assert answer.bottleneck.resource in ("prefill_compute", "decode_compute", "decode_hbm")
-    assert answer.speedup_over_basic == pytest.approx(1)
+    single = evaluate(scenario(*fast, "hardware.snic.time_per_read=0", "mode=layerwise"))
+    assert single.turns_per_s == pytest.approx(answer.turns_per_s)
+    # basic keeps the whole KV of a batch in HBM of the prefill side, which binds before
+    basic = evaluate(scenario(*fast, "hardware.snic.time_per_read=0", "mode=basic"))
+    assert basic.bottleneck.resource == "prefill_hbm"
 
 
 def test_zero_hit_needs_no_storage_reads_and_has_no_range():

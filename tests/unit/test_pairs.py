@@ -78,8 +78,8 @@ def test_inter_socket_link_carries_half_of_the_reads_of_one_storage_nic():
 
 
 def test_another_profile_for_some_nodes(tmp_path):
-    (tmp_path / "old.yaml").write_text("extends: dualpath-hopper\nsnic: {rate: 100Gb/s}\n")
-    found = answer(f"variants=[{{side: prefill, nodes: 1, hardware: {tmp_path}/old.yaml}}]")
+    (tmp_path / "old.yaml").write_text("extends: dualpath-hopper\nsnic: {rate: 10Gb/s}\n")
+    found = answer(f"variants=[{{side: prefill, nodes: 1, hardware: {tmp_path}/old.yaml}}]", "mode=layerwise")
     assert any(c.label.startswith("1 prefill node (snic.rate") for c in found.pairs.classes)
     assert found.turns_per_s < found.closed_form_turns_per_s
 
