@@ -1,0 +1,121 @@
+"""Every command in the documents is run, every link leads somewhere, and the command reference is that of --help."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.cli.runner import ROOT, in_process
+from tests.docs import DOCUMENTS, REFERENCE, blocks, command_reference, commands
+
+CORPUS = ROOT / "tests" / "fuzz" / "corpus"
+FILES = {
+    "trace.jsonl": CORPUS / "trace" / "own.jsonl",
+    "path/to/config.json": CORPUS / "model" / "mla-moe.json",
+    "opensm.conf": CORPUS / "qos" / "opensm.conf",
+    "topo.txt": CORPUS / "topology" / "matrix.txt",
+    "ibstat.txt": CORPUS / "topology" / "ibstat.txt",
+}
+"""Files of a user that the documents speak of, and what stands in for them."""
+
+BLOCKS = [
+    pytest.param(block, id=f"{block.document.name}:{block.line}")
+    for document in DOCUMENTS
+    for block in blocks(document)
+    if block.language in ("sh", "python")
+]
+SHELL = re.compile(r"[|<>$;&\n]|^(?!dualplan )")
+
+
+@pytest.fixture(scope="session")
+def desk(tmp_path_factory):
+    """A folder that looks like a checkout, with the files of a user beside, and ``dualplan`` and ``python`` to call."""
+    folder = tmp_path_factory.mktemp("desk")
+    for name in ("examples", "hardware_profiles", "workloads"):
+        shutil.copytree(ROOT / name, folder / name)
+    for name, source in FILES.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, folder / name)
+    (folder / "bin").mkdir()
+    for name, call in (("dualplan", "-m dualplan"), ("python", "")):
+        (folder / "bin" / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {call} "$@"\n')
+        (folder / "bin" / name).chmod(0o755)
+    return folder
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_commands_of_the_documents(block, desk, monkeypatch):
+    if block.comment.startswith(("not run: ", "test command")):
+        # the test command is what runs this; others say why
+        assert block.comment == "test command" or len(block.comment) > len("not run: ") + 10
+        return
+    monkeypatch.chdir(desk)
+    if block.language == "python":
+        subprocess.run([sys.executable, "-c", block.text], env=environment(desk), check=True, capture_output=True)
+        return
+    for text, code in commands(block):
+        command = re.sub(r"(?<!\S)\.venv/bin/(?=dualplan |python )", "", text)
+        assert not re.search(r"\bpip\b", command), "blocks that install carry a comment <!-- not run: why -->"
+        if SHELL.search(command):
+            done = subprocess.run(
+                ["bash", "-euo", "pipefail", "-c", command],
+                env=environment(desk),
+                capture_output=True,
+                text=True,
+                timeout=120,
+                check=False,
+            )
+        else:
+            words = shlex.split(command, comments=True)
+            done = in_process(*words[1:])
+        assert done.returncode == code, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+        assert "Traceback" not in done.stderr
+
+
+def environment(desk):
+    path = f"{desk / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "COLUMNS": "80"}
+
+
+def test_every_document_has_commands_that_are_run():
+    shown = {param.values[0].document.name for param in BLOCKS}
+    assert {"README.md", "quickstart.md", "faq.md", "hardware-profile.md", "trace.md", "CONTRIBUTING.md"} <= shown
+    run = [param for param in BLOCKS if not param.values[0].comment.startswith("not run")]
+    assert len(run) > 0.7 * len(BLOCKS)
+
+
+def test_command_reference_is_that_of_help(monkeypatch):
+    """Written by ``python -m tests.docs``; line breaks may differ."""
+    monkeypatch.setenv("COLUMNS", "80")
+    assert REFERENCE.read_text().split() == command_reference().split()
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(document):
+    text = re.sub(r"```.*?^```$", "", document.read_text(), flags=re.DOTALL | re.MULTILINE)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if target.startswith(("https://", "#")):
+            continue
+        path, _, anchor = target.partition("#")
+        assert (document.parent / path).exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", (document.parent / path).read_text(), re.MULTILINE)
+            assert anchor in {
+                re.sub(r"[^\w\- ]", "", heading).strip().lower().replace(" ", "-") for heading in headings
+            }
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_files_and_commands_that_are_named_exist(document):
+    from dualplan.cli.app import COMMANDS, GROUPS
+
+    text = document.read_text()
+    for name in re.findall(r"`((?:dualplan|tests|hardware_profiles|workloads|examples)/[\w./-]+)`", text):
+        assert (ROOT / name).exists(), name
+    known = {*COMMANDS, *GROUPS}
+    for name in re.findall(r"`dualplan ([a-z]+)", text):
+        assert name in known, name
