@@ -182,6 +182,22 @@ class WorkingSet(Given, frozen=True, kw_only=True):
     total_tokens: Positive
 
 
+class BreakEven(Given, frozen=True, kw_only=True):
+    """Bandwidth above which loading a prefix [tokens] is faster than computing it on so many GPUs [B/s]."""
+
+    model: str
+    prefix: Positive
+    gpus: Count
+    flop_per_s: Positive
+
+
+class AppendScale(Given, frozen=True, kw_only=True):
+    """The least or the largest speed-up of dual-path over basic with appends multiplied by each of ``scales``."""
+
+    scales: tuple[Positive, ...]
+    which: Literal["least", "most"]
+
+
 class EqualTimes(Given, frozen=True, kw_only=True):
     """Completion time of one deployment over that of another, each written like ``basic 1P2D``."""
 
@@ -272,6 +288,8 @@ GIVEN: dict[str, type[Given]] = {
     "batch": Batch,
     "steady": Steady,
     "working-set": WorkingSet,
+    "break-even": BreakEven,
+    "append-scale": AppendScale,
     "capacity-ratio": Capacities,
     "equal-nics": EqualTimes,
     "trace": TraceFigure,
@@ -282,6 +300,9 @@ ABLATION = Deployment(model="deepseek-v3.2", prefill_nodes=2, decode_nodes=4, wo
 """The deployment of the ablation and of the figures of balance, at ABLATION_AGENTS."""
 
 ABLATION_AGENTS = 2048
+FEW_AGENTS = 1024
+"""Agents of the comparisons of P/D ratios and of append lengths."""
+
 NEAR_CAPACITY = 0.8
 """Share of the published capacity above which latencies are a kind of their own."""
 
@@ -425,7 +446,7 @@ def _listed(tree: Node, sources: dict[str, str]) -> Iterator[Point]:
 def _effort_of(given: Given) -> float:
     if isinstance(given, Capacities):
         return _turns(given.workload) * ONLINE_SECONDS * 0.25 * given.prefill_nodes * SEARCH_RUNS
-    return 1024 * _turns("dualpath-64k") if isinstance(given, EqualTimes) else 0.0
+    return FEW_AGENTS * _turns("dualpath-64k") if isinstance(given, EqualTimes | AppendScale) else 0.0
 
 
 def _table(source: str) -> Iterator[Point]:

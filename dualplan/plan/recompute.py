@@ -29,7 +29,6 @@ Samples = Callable[[str], Path | None]
 
 HARDWARE = "dualpath-hopper"
 PAPER = p.ABLATION
-EQUAL_AGENTS = 1024
 BATCH_APPEND, BATCH_CONTEXT, BATCH_MODEL = 300, 30_000, "ds-27b"
 DISPATCH_TOKENS, DISPATCH_WIDTH, DISPATCH_COPIES = 128, 7168, 8
 SECONDS_A_DAY = 86_400
@@ -203,6 +202,18 @@ def _working_set(given: p.WorkingSet) -> float:
     return float(working_set_bytes(given.arrival_rate, given.completion_time, given.total_tokens, per_token))
 
 
+def _break_even(given: p.BreakEven) -> float:
+    from dualplan.model import compute, kv
+    from dualplan.plan.sizing import break_even_bandwidth
+    from dualplan.spec.model import load_model
+
+    model = load_model(given.model)
+    size = kv.kv_total_bytes_per_token(model, "bf16") * given.prefix
+    # a new token sees half of the prefix on average
+    flops = compute.turn_flops(model, given.prefix, given.prefix / 2).total
+    return float(break_even_bandwidth(size, flops / (given.gpus * given.flop_per_s)))
+
+
 def _batch(given: p.Batch) -> float:
     from dualplan.serving.times import find_set, from_set
     from dualplan.spec.model import load_model
@@ -328,6 +339,32 @@ def _saving(given: p.Saving) -> float:
     return 1 - _job_time(step) / _job_time(basic)
 
 
+def _append_scale(given: p.AppendScale) -> float:
+    gains = _gains(given.scales)
+    return min(gains) if given.which == "least" else max(gains)
+
+
+@cache
+def _gains(scales: tuple[float, ...]) -> list[float]:
+    """Speed-up of dual-path over basic with appends multiplied by each scale."""
+    from dualplan.serving.cluster import cluster
+    from dualplan.serving.run import offline
+    from dualplan.serving.trajectories import scaled
+
+    scenario = _scenario(PAPER)
+    gains = []
+    for scale in scales:
+        turns = scaled(_drawn(PAPER.workload), scale, 1.0, scenario.workload.max_length)
+        modes: tuple[Mode, Mode] = ("basic", "dual-path")
+        times = [
+            offline(cluster(scenario, turns, mode=mode), turns, p.FEW_AGENTS, compiled=True).jct_s for mode in modes
+        ]
+        if times[0] is None or times[1] is None:
+            raise KeyboardInterrupt
+        gains.append(times[0] / times[1])
+    return gains
+
+
 def _balance(given: p.Balance) -> float:
     found = _offline(given.deployment, given.agents, "dual-path", given.policy).max_over_mean[given.of]
     return float("nan") if found is None else found
@@ -345,7 +382,7 @@ def _written(text: str) -> p.JobTime:
     deployment = p.Deployment(
         model="ds-27b", prefill_nodes=int(prefill), decode_nodes=int(decode), workload="dualpath-64k"
     )
-    return p.JobTime(deployment=deployment, agents=EQUAL_AGENTS, mode=mode)  # type: ignore[arg-type]
+    return p.JobTime(deployment=deployment, agents=p.FEW_AGENTS, mode=mode)  # type: ignore[arg-type]
 
 
 # ---------------------------------------------------------------- traces
@@ -400,6 +437,8 @@ FUNCTIONS: dict[type[p.Given], Callable[[Any], float]] = {
     p.Batch: _batch,
     p.Steady: _steady,
     p.WorkingSet: _working_set,
+    p.BreakEven: _break_even,
+    p.AppendScale: _append_scale,
     p.JobTime: _job_times,
     p.Growth: _growth,
     p.Latency: _latency,

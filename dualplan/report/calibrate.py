@@ -58,7 +58,7 @@ def overlay(answer: Calibration, *, name: str, extends: str, source: str) -> str
     kinds = sorted({one.kind for one in answer.measurements})
     lines = [
         f"# dualplan {__version__} calibrate: {len(answer.measurements)} measurements ({', '.join(kinds)}),",
-        f"# off by {100 * answer.rms_error:.2g} % (root mean square). Values not here are those of the profile.",
+        f"# off by {_percent(answer.rms_error)} (root mean square). Values not here are those of the profile.",
         f"extends: {json.dumps(extends)}",
         f"name: {json.dumps(name)}",
         f"title: {json.dumps(answer.scenario.hardware.title + ', calibrated')}",
@@ -140,8 +140,8 @@ def _print(answer: Calibration, profile_file: str | None, console: Console) -> N
     worst = max(abs(p / one.value - 1) for one, p in zip(answer.measurements, answer.predicted, strict=True))
     before = max(abs(p / one.value - 1) for one, p in zip(answer.measurements, answer.before, strict=True))
     console.print(
-        f"Off by {100 * answer.rms_error:.2g} % (root mean square), at most {100 * worst:.2g} %; "
-        f"with the profile as it is at most {100 * before:.2g} %"
+        f"Off by {_percent(answer.rms_error)} (root mean square), at most {_percent(worst)}; "
+        f"with the profile as it is at most {_percent(before)}"
     )
     console.print()
     console.print(f"  {'':30}{'was':>9}{'is':>9}  95 % interval", style="bold")
@@ -160,9 +160,14 @@ def _print(answer: Calibration, profile_file: str | None, console: Console) -> N
     _print_measurements(answer, console)
     console.print()
     if profile_file is not None:
-        console.print(f"Written to {profile_file}; use it as --hardware {profile_file}")
+        console.print(f"Written to {profile_file}", soft_wrap=True)
+        console.print("Give it as --hardware wherever a profile is asked for.")
     elif changed:
         console.print("-o my-profile.yaml writes a profile with these values, for --hardware my-profile.yaml.")
+
+
+def _percent(share: float) -> str:
+    return "less than 0.01 %" if share < 1e-4 else f"{100 * share:.2g} %"
 
 
 def _advice(found: Fitted) -> str:
