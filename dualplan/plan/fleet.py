@@ -113,7 +113,7 @@ def _columns(kinds: tuple[Kind, ...], wanted: Wanted) -> _Columns:
     parts: list[tuple[NDArray[np.int64], NDArray[np.int64], Floats, Floats]] = []
     for kind in kinds:
         prefill, decode = points_of(kind, wanted)
-        grid = evaluate_grid(kind.scenario, prefill, decode)
+        grid = evaluate_grid(kind.scenario, prefill, decode, basic=False)
         good = grid.fits & grid.meets_slo & (grid.turns_per_s > 0)
         if not wanted.allow_outside_range:
             good &= grid.inside_range

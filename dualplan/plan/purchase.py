@@ -32,6 +32,9 @@ from dualplan.units import significant
 FIRST_POINTS = 512
 """Points of a kind that are evaluated first; four times as many follow while none is good."""
 
+SPARE_POINTS = 64
+"""Good points that are looked at together with nodes down."""
+
 MOST_NODES = 4096
 """Nodes of a deployment up to which the search goes."""
 
@@ -253,27 +256,33 @@ class _Search:
             end = min(start + size, len(self.cost))
             # points of equal cost stay together, so that the one with most head-room is found
             end = int(np.searchsorted(self.cost, self.cost[end - 1], side="right"))
-            grid = evaluate_grid(self.kind.scenario, self.prefill[start:end], self.decode[start:end])
-            good = self._good(grid)
-            if good.any():
-                chosen = np.flatnonzero(good)
-                order = np.lexsort((-grid.turns_per_s[chosen], self.cost[start:end][chosen]))
-                return [
-                    (int(grid.prefill_nodes[i]), int(grid.decode_nodes[i])) for i in chosen[order[:splits]].tolist()
-                ]
+            grid = evaluate_grid(self.kind.scenario, self.prefill[start:end], self.decode[start:end], basic=False)
+            chosen = self._chosen(grid, self.cost[start:end], splits)
+            if chosen:
+                return [(int(grid.prefill_nodes[i]), int(grid.decode_nodes[i])) for i in chosen]
             start, size = end, 4 * size
         return []
 
-    def _good(self, grid: Grid) -> NDArray[np.bool_]:
+    def _chosen(self, grid: Grid, cost: Floats, splits: int) -> list[int]:
+        """Positions of the first good points of a chunk, by cost and head-room."""
         good = grid.fits & grid.meets_slo & (grid.turns_per_s >= self.needed)
         if not self.wanted.allow_outside_range:
             good &= grid.inside_range
+        members = np.flatnonzero(good)
+        members = members[np.lexsort((-grid.turns_per_s[members], cost[members]))]
         lacks = np.zeros(len(good), dtype=bool)
-        if self.wanted.spare and good.any():
-            lacks[good] = ~survives(self.kind.scenario, grid, good, self.wanted)
         self.grids.append(grid)
         self.lacks_spare.append(lacks)
-        return good & ~lacks
+        if not self.wanted.spare:
+            return [int(i) for i in members[:splits]]
+        chosen: list[int] = []
+        for batch in np.split(members, range(SPARE_POINTS, len(members), SPARE_POINTS)):
+            alive = survives(self.kind.scenario, grid, batch, self.wanted)
+            lacks[batch[~alive]] = True
+            chosen += batch[alive].tolist()
+            if len(chosen) >= splits:
+                break
+        return chosen[:splits]
 
     def miss(self) -> Miss:
         """The point that comes closest: as far along the stages as any, then of the highest rate, then the cheapest."""
@@ -391,13 +400,13 @@ def down_rates(scenario: Scenario, prefill: Any, decode: Any, spare: int) -> tup
         rate = np.zeros(len(p))
         left = (p > 0) & (d > 0)
         if left.any():
-            grid = evaluate_grid(scenario, p[left], d[left])
+            grid = evaluate_grid(scenario, p[left], d[left], basic=False)
             rate[left] = np.where(grid.fits & grid.meets_slo, grid.turns_per_s, 0.0)
         rates.append(rate)
     return rates[0], rates[1]
 
 
-def survives(scenario: Scenario, grid: Grid, members: NDArray[np.bool_], wanted: Wanted) -> NDArray[np.bool_]:
+def survives(scenario: Scenario, grid: Grid, members: NDArray[np.int64], wanted: Wanted) -> NDArray[np.bool_]:
     """Which of some points meet the demand with ``wanted.spare`` nodes of either side down."""
     first, second = down_rates(scenario, grid.prefill_nodes[members], grid.decode_nodes[members], wanted.spare)
     kept: NDArray[np.bool_] = np.minimum(first, second) >= wanted.turns_per_s
