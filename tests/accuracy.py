@@ -26,7 +26,8 @@ def main() -> None:
     command = [sys.executable, "-m", "dualplan", "validate", "-f", "md", "--exit-zero"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     text = README.read_text()
-    README.write_text(text.replace(block(text), table(done.stdout)))
+    before, _, rest = text.partition(BEGIN)
+    README.write_text(before + BEGIN + table(done.stdout) + END + rest.split(END)[1])
 
 
 if __name__ == "__main__":

@@ -105,7 +105,7 @@ def summary_table(summaries: Sequence[Summary]) -> str:
             found.title,
             _count(found),
             *(_error(value, found) for value in (found.median, found.p90, found.worst)),
-            _error(found.tolerance, found),
+            _tolerance(found.tolerance, found.error_is),
             _within(found),
             "; ".join(_goal(goal) for goal in found.goals),
         ]
@@ -141,6 +141,15 @@ def _error(value: float | None, found: Summary) -> str:
     if found.error_is == "absolute":
         return f"{value:.3f}"
     return f"{100 * value:.1f} %"
+
+
+def _tolerance(value: float | None, error_is: str) -> str:
+    """A stated tolerance; below a millionth it only stands for rounding."""
+    if value is None:
+        return "-"
+    if value < 1e-6:
+        return "exact"
+    return f"{value:g}" if error_is == "absolute" else f"{100 * value:g} %"
 
 
 def _within(found: Summary) -> str:
@@ -228,9 +237,7 @@ def _print_points(found: Sequence[Comparison], console: Console) -> None:
         absolute = one.tolerance_is == "absolute"
         error = one.error or 0.0
         shown = f"{error:+.3f}" if absolute else f"{100 * error:+.1f} %"
-        allowed = "-" if one.tolerance is None else f"{one.tolerance:g}" if absolute else f"{100 * one.tolerance:g} %"
-        if one.tolerance is not None and one.tolerance < 1e-6:
-            allowed = "exact"
+        allowed = _tolerance(one.tolerance, one.tolerance_is)
         numbers = f"{_number(one.point.published):>10}{_number(one.predicted):>11}"
         line = f"  {name:{room}}{numbers}{shown:>9}{allowed:>9}"
         console.print(line, style="red" if one.within is False else None, no_wrap=True, crop=True)
