@@ -31,7 +31,7 @@ Floats = NDArray[np.float64]
 
 SAMPLES = 1000
 MOST_SAMPLES = 100_000
-INDEX_EVALUATIONS = 2400
+INDEX_EVALUATIONS = 1500
 """Evaluations for indices, shared by the values."""
 
 FEWEST = 64
