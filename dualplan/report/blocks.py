@@ -25,9 +25,10 @@ class Say(_Record, frozen=True):
 
 
 class Name(_Record, frozen=True):
-    """Text that a user chose: a name, a note, a path."""
+    """Text that a user chose: a name, a note, a path. Of more than ``longest`` characters the first are shown."""
 
     text: str
+    longest: int = 120
 
 
 class Prose(_Record, frozen=True):
@@ -41,7 +42,7 @@ Align = Literal["left", "right"]
 
 
 def say(key: str, /, **values: Any) -> Say:
-    """A labelled sentence: ``say("rate", turns="62 turns/s")``."""
+    """A labelled sentence: ``say("answer.speedup", times="1.9×")``."""
     return Say(key, values)
 
 

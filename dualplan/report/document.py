@@ -18,10 +18,8 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
-LONGEST = 120
-"""Characters of a name that are shown; HTML keeps the first LONGEST_TITLE of them as its tooltip."""
-
 LONGEST_TITLE = 2000
+"""Characters that the tooltip of a shortened name holds."""
 
 
 def html(document: Document, labels: Labels) -> str:
@@ -31,8 +29,8 @@ def html(document: Document, labels: Labels) -> str:
     words = _HtmlWords(labels)
     drawings = {figure.name: Markup(themed(figure.svg)) for figure in figures(document.sections)}
     template = _environment(words).get_template("report.html")
-    # "<" would let a name in the data end the script element
-    data = json.dumps(clean(document.data), ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
+    # "<" would let a name in the data end the script element, and other letters could turn the direction of the source
+    data = json.dumps(clean(document.data), ensure_ascii=True, allow_nan=False).replace("<", "\\u003c")
     text = template.render(document=document, labels=labels, drawings=drawings, data=Markup(data), plain=words.plain)
     return re.sub(r"\n\s*\n+", "\n", text) + "\n"
 
@@ -67,10 +65,10 @@ def _environment(words: Any) -> Environment:
     return environment
 
 
-def shortened(text: str) -> str:
+def shortened(name: Name) -> str:
     """A name of a length that can be read; how long it was is said."""
-    text = printable(text.replace("\n", " "))
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 20]}… ({len(text):,})"
+    text = printable(name.text.replace("\n", " "))
+    return text if len(text) <= name.longest else f"{text[: name.longest - 20]}… ({len(text):,})"
 
 
 class _Words:
@@ -84,7 +82,7 @@ class _Words:
         if isinstance(text, Say):
             return self.labels[text.key].format(**{key: self.plain(value) for key, value in text.values.items()})
         if isinstance(text, Name):
-            return shortened(text.text)
+            return shortened(text)
         if isinstance(text, Prose):
             return printable(text.text)
         if isinstance(text, tuple):
@@ -102,7 +100,7 @@ class _HtmlWords(_Words):
             values = {key: self.text(value) for key, value in text.values.items()}
             return Markup(escape(self.labels[text.key])).format(**values)
         if isinstance(text, Name):
-            shown = shortened(text.text)
+            shown = shortened(text)
             whole = printable(text.text)[:LONGEST_TITLE]
             title = Markup(' title="{}"').format(whole) if len(shown) < len(whole) else ""
             return Markup("<bdi{}>{}</bdi>").format(title, shown)
@@ -122,7 +120,7 @@ class _MarkdownWords(_Words):
             pieces = Formatter().parse(self.labels[text.key])
             return "".join(_marked(said) + (self.text(text.values[key]) if key else "") for said, key, *_ in pieces)
         if isinstance(text, Name):
-            shown = _marked(shortened(text.text))
+            shown = _marked(shortened(text))
             return f"\u2068{shown}\u2069" if _has_right_to_left(shown) else shown
         if isinstance(text, Prose):
             return _marked(printable(text.text))

@@ -34,6 +34,8 @@ from dualplan.spec.workload import mean_turns
 from dualplan.units import show, significant
 
 NO_VALUE = "–"
+COMMA = say("list.comma")
+SEMICOLON = say("list.semicolon")
 
 
 # ---------------------------------------------------------------- words for numbers
@@ -78,7 +80,7 @@ def deployment(answer: Evaluation) -> str:
     return f"{answer.prefill_nodes}P{answer.decode_nodes}D"
 
 
-def joined(parts: list[Text], between: str = ", ") -> Text:
+def joined(parts: list[Text], between: Text = COMMA) -> Text:
     """Texts in a row."""
     row: list[Text] = []
     for part in parts:
@@ -315,7 +317,9 @@ def range_section(review: Review, labels: Labels, prefix: str) -> Section:
     title = labels["range.figure"]
     bar_rows = [_bar(title_, found, labels) for title_, found in shown]
     svg = range_bars(f"{prefix}range", title, bar_rows, ratio, chosen, labels["axis.pd"])
-    alt = say("range.alt", chosen=chosen, ranges=joined([_range_words(name, found) for name, found in shown], "; "))
+    alt = say(
+        "range.alt", chosen=chosen, ranges=joined([_range_words(name, found) for name, found in shown], SEMICOLON)
+    )
     figure = Figure(f"{prefix}range", svg, alt, say("range.figure"), data)
     return Section("range", say("title.range"), (Paragraph(say("range.lead")), figure))
 
@@ -394,7 +398,7 @@ def throughput_section(review: Review, labels: Labels, prefix: str) -> Section:
         )
         for region in found
     ]
-    alt = say("curve.alt", peak=turns(float(curve.turns_per_s.max())), regions=joined(words_of_regions, "; "))
+    alt = say("curve.alt", peak=turns(float(curve.turns_per_s.max())), regions=joined(words_of_regions, SEMICOLON))
     figure = Figure(f"{prefix}curve", svg, alt, say("curve.figure"), data)
     return Section("throughput", say("title.throughput"), (Paragraph(say("curve.lead", nodes=f"{nodes:,}")), figure))
 
@@ -561,7 +565,9 @@ def modes_section(review: Review, labels: Labels, prefix: str) -> Section:
     rates = [mode.turns_per_s for mode in review.modes]
     title = labels["modes.figure"]
     svg = bars(f"{prefix}modes", title, names, rates, texts, axis_label=labels["axis.turns"], strong=marked, left=1.0)
-    alt = say("modes.alt", values=joined([f"{name} {text}" for name, text in zip(names, texts, strict=True)], "; "))
+    alt = say(
+        "modes.alt", values=joined([f"{name} {text}" for name, text in zip(names, texts, strict=True)], SEMICOLON)
+    )
     figure = Figure(f"{prefix}modes", svg, alt, say("modes.figure"), data)
     return Section("modes", say("title.modes"), (Paragraph(say("modes.lead")), figure))
 

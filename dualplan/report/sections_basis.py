@@ -14,6 +14,9 @@ from dualplan.spec.hardware import unsourced
 from dualplan.spec.workload import mean_turns
 from dualplan.units import show, significant
 
+SOURCE_LENGTH = 1000
+"""Characters of a source that are shown."""
+
 NEAR = 1.15
 """A ratio closer than this factor to an end of the range is called near it."""
 
@@ -148,7 +151,7 @@ def assumptions_section(review: Review) -> Section:
     """Every assumption, and the source of every figure that went in."""
     answer = review.answer
     notes = tuple(Prose(text) for text in assumptions(answer))
-    rows = [(Name(entry["key"]), Name(entry["source"])) for entry in sources(answer.scenario)]
+    rows = [(Name(entry["key"]), Name(entry["source"], SOURCE_LENGTH)) for entry in sources(answer.scenario)]
     listed = table(say("sources.caption"), (say("column.input"), say("column.source")), rows, "ll")
     return Section(
         "assumptions",

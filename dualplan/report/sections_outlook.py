@@ -14,7 +14,7 @@ from dualplan.report.blocks import Block, Bullets, Figure, Name, Paragraph, Pros
 from dualplan.report.figures import bars, tornado_bars
 from dualplan.report.labels import Labels
 from dualplan.report.review import Review
-from dualplan.report.sections import NO_VALUE, change, joined, per_cent, resource, turns
+from dualplan.report.sections import NO_VALUE, SEMICOLON, change, joined, per_cent, resource, turns
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.uncertain import uncertain_values
 from dualplan.units import show, significant
@@ -62,7 +62,9 @@ def sensitivity_section(review: Review, labels: Labels, prefix: str) -> Section:
         )
         for bar in shown[:3]
     ]
-    figure = Figure(name, svg, say("sensitivity.alt", values=joined(widest, "; ")), say("sensitivity.figure"), data)
+    figure = Figure(
+        name, svg, say("sensitivity.alt", values=joined(widest, SEMICOLON)), say("sensitivity.figure"), data
+    )
     return Section("sensitivity", say("title.sensitivity"), (lead, figure))
 
 
@@ -106,7 +108,7 @@ def upgrades_section(review: Review, labels: Labels, prefix: str) -> Section:
     # what does nothing on every node does nothing on those of one side
     idle = [upgrade for upgrade in found.upgrades if upgrade.gain <= 0 and upgrade.key.partition("_")[2] not in keys]
     if idle:
-        titles = joined([Prose(upgrade.title) for upgrade in idle], labels["list.semicolon"])
+        titles = joined([Prose(upgrade.title) for upgrade in idle], SEMICOLON)
         blocks.append(Paragraph(say("upgrades.idle", titles=titles), "note"))
     return Section("upgrades", say("title.upgrades"), tuple(blocks))
 
@@ -127,7 +129,7 @@ def _ladder(ladder: Sequence[Rung], labels: Labels, prefix: str) -> Figure:
     rates = [rung.turns_per_s for rung in shown]
     svg = bars(name, title, names, rates, texts, axis_label=labels["axis.turns"], strong=(0,), left=1.9)
     steps: list[Text] = [(resource(rung.resource), f" {significant(rung.turns_per_s)}") for rung in shown]
-    return Figure(name, svg, say("upgrades.alt", values=joined(steps, "; ")), say("upgrades.ladder"), data)
+    return Figure(name, svg, say("upgrades.alt", values=joined(steps, SEMICOLON)), say("upgrades.ladder"), data)
 
 
 def _upgrades_table(found: Sequence[Upgrade]) -> Block:
