@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -99,6 +98,8 @@ def sweep(
         raise UsageError("--cluster runs on the cluster's workers: leave out --jobs")
     if not 1 <= jobs <= MOST_JOBS:
         raise InputError("--jobs", f"{jobs} is not a number of processes from 1 to {MOST_JOBS:,}")
+    if plot and (as_json or fmt is not Format.table):
+        raise UsageError("--plot draws for people: leave out --format and --json")
     if limit is not None and limit < 1:
         raise InputError("--limit", f"{limit} is not a number of rows above 0")
     form = _format(fmt, as_json, output_file)
@@ -113,16 +114,20 @@ def sweep(
             raise UsageError(f"{flag} belongs to --simulate")
     scenario = flags.resolve()
     points = _points(scenario, vary or [], zipped, nodes)
+    arrivals = find_capacity or agents is not None or scenario.settings.demand.arrival_rate is not None
+    if simulate and not (arrivals or {"agents", "demand.arrival_rate"} & {axis.key for axis in points.axes}):
+        raise UsageError("--simulate needs --agents N, --arrival-rate R or --find-capacity, or one of them varied")
     call = _call(flags, scenario, options, find_capacity, duration, warm_up) if simulate else None
     source = _source(flags, scenario, points, call)
 
-    from dualplan.plan.sweep_table import Table, key_columns
+    from dualplan.plan.sweep_table import Table, choose, key_columns
 
     table = Table(points, key_columns(points))
     journal = _journal(output_file, form, points, source, call, restart)
     interrupted = False
     try:
-        _run(points, source, call, table, journal, jobs, cluster)
+        for _ in _run(points, source, call, table, journal, _Where(jobs, cluster)):
+            choose(table, best, pareto, limit)  # a name that is no column is said at once, not at the end
     except KeyboardInterrupt:
         interrupted = True
     finally:
@@ -130,14 +135,16 @@ def sweep(
             journal.close()
     if journal is not None and not interrupted:
         journal.finish(table)
+    from dualplan.report.sweep import output
+
     answer = _answer(scenario, points, source, call, table, best, pareto, limit)
     if journal is None:
-        emit(_output(answer, plot), form, False, output_file)
+        emit(output(answer, plot=plot), form, False, output_file)
     else:
         counts = answer.counts
         note(f"{output_file}: {counts['evaluated']:,} of {counts['points']:,} points, {counts['failed']:,} failed")
         if plot or answer.chosen:
-            emit(_output(answer, plot), Format.table)
+            emit(output(answer, plot=plot), Format.table)
     _end(answer, interrupted, require_feasible)
 
 
@@ -248,37 +255,43 @@ def _journal(
     return Journal(file, point_hashes(points, source, call), restart)
 
 
+class _Where(NamedTuple):
+    """Where points run: on so many processes, or on a cluster."""
+
+    jobs: int
+    cluster: str | None
+
+
 def _run(
-    points: Points,
-    source: Made,
-    call: Simulated | None,
-    table: Table,
-    journal: Journal | None,
-    jobs: int,
-    cluster: str | None,
-) -> None:
-    """Evaluate the points that are left, into the table and the journal."""
+    points: Points, source: Made, call: Simulated | None, table: Table, journal: Journal | None, where: _Where
+) -> Iterator[None]:
+    """Evaluate the points that are left, into the table and the journal; yields once, after the first answers."""
     import numpy as np
 
+    from dualplan.cli.progress import progress
     from dualplan.plan.sweep import parts_of
 
     left = np.arange(points.count) if journal is None else journal.begin(table)
     parts = parts_of(points, call, left)
-    with _progress(points.count) as show_progress:
-        for block in _blocks(source, call, parts, jobs, cluster):
+    seen = False
+    with progress("points") as show_progress:
+        for block in _blocks(source, call, parts, where):
             table.put(block)
             if journal is not None:
                 journal.append(table, block.positions)
-            show_progress(int(table.done.sum()))
+            show_progress(float(table.done.mean()))
+            if not seen and "feasible" in table.columns:
+                seen = True
+                yield
 
 
-def _blocks(source: Made, call: Simulated | None, parts: list[Part], jobs: int, cluster: str | None) -> Iterator[Block]:
+def _blocks(source: Made, call: Simulated | None, parts: list[Part], where: _Where) -> Iterator[Block]:
     from dualplan.plan.spread import here, on_cluster, on_processes
 
-    if cluster is not None:
-        return on_cluster(source, call, parts, cluster)
-    if jobs > 1 and len(parts) > 1:
-        return on_processes(source, call, parts, jobs)
+    if where.cluster is not None:
+        return on_cluster(source, call, parts, where.cluster)
+    if where.jobs > 1 and len(parts) > 1:
+        return on_processes(source, call, parts, where.jobs)
     return here(source, call, parts)
 
 
@@ -330,39 +343,3 @@ def _assumptions(points: Points, source: Made, call: Simulated | None, table: Ta
     scenario = source(points.pairs[points.which[first]])
     answer = evaluate(scenario, int(points.prefill_nodes[first]), int(points.decode_nodes[first]))
     return ("of the first point; others differ in what is varied", *assumptions(answer))
-
-
-def _output(answer: Answer, plot: bool) -> Any:
-    from dualplan.report.sweep import output
-
-    return output(answer)
-
-
-@contextmanager
-def _progress(count: int) -> Iterator[Any]:
-    """A progress line on standard error if that is a terminal."""
-    import sys
-    from time import monotonic
-
-    if not sys.stderr.isatty():
-        yield lambda done: None
-        return
-    started = last = monotonic()
-    before: int | None = None
-
-    def show(done: int) -> None:
-        nonlocal last, before
-        before = done if before is None else before
-        now = monotonic()
-        if now - last < 0.2 or now - started < 1.0:
-            return
-        last = now
-        left = (now - started) * (count - done) / max(done - before, 1)
-        sys.stderr.write(f"\r{done:,} of {count:,} points, {left:.0f} s left \x1b[K")
-        sys.stderr.flush()
-
-    try:
-        yield show
-    finally:
-        sys.stderr.write("\r\x1b[K")
-        sys.stderr.flush()

@@ -78,7 +78,7 @@ def on_cluster(source: Source, call: Simulated | None, parts: Sequence[Part], ad
     except ImportError:
         raise InputError("--cluster", "needs Dask", "pip install 'dualplan[cluster]'") from None
     try:
-        client = distributed.Client(address, timeout=10, set_as_default=False)
+        client = distributed.Client(address, timeout=10)
     except (OSError, ValueError, TimeoutError) as error:
         what = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError("--cluster", f"no scheduler answers at {address}: {what}") from None

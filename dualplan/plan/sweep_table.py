@@ -44,8 +44,8 @@ class Table:
 
 
 def _as_array(values: list[Any]) -> NDArray[Any]:
-    """Numbers, and None between them, as floats; anything else as it is."""
-    if all(value is None or type(value) is float for value in values):
+    """Numbers, and None between them, as floats; anything else, and only None, as it is."""
+    if all(value is None or type(value) is float for value in values) and any(value is not None for value in values):
         return np.array([np.nan if value is None else value for value in values], dtype=float)
     array = np.empty(len(values), dtype=object)
     array[:] = values

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
+from fractions import Fraction
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from dualplan.errors import InputError
 from dualplan.plan.resources import TITLES
 from dualplan.plan.sweep import Points
 from dualplan.plan.sweep_table import Table
@@ -18,6 +22,10 @@ from dualplan.units import significant
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from dualplan.report.chart import Mark
+
+NUMBER = re.compile(r"[+-]?\.?\d")
+"""How the label of a point on a numeric axis begins."""
 SCHEMA = "dualplan/sweep/1"
 SHOWN_ROWS = 40
 """Rows of the human view, unless a number is asked for."""
@@ -35,8 +43,10 @@ _SIMULATED = (
     ("turns_per_s", "turns/s"),
     ("ttft_s.mean", "TTFT s"),
     ("tpot_s.mean", "TPOT s"),
-    ("slo_met", "SLO met"),
+    ("feasible", "feasible"),
 )
+LONGEST_TEXT = 60
+"""Characters of a text of the human view."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,8 +75,11 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         return {"points": self.points.count, "evaluated": evaluated, "failed": failed, "feasible": feasible}
 
 
-def output(answer: Answer) -> Output:
-    """The result in all formats; a row a point, columns named as the keys of ``feasible --json`` or of ``simulate``."""
+def output(answer: Answer, *, plot: bool = False) -> Output:
+    """The result in all formats; a row a point, columns named as the keys of ``feasible --json`` or of ``simulate``.
+
+    ``plot``: people get a chart in place of the rows.
+    """
     data = {
         "schema": SCHEMA,
         "name": answer.name,
@@ -78,7 +91,9 @@ def output(answer: Answer) -> Output:
         "sources": list(answer.sources),
         "inputs_sha256": answer.inputs_sha256,
     }
-    return Output(data=data, rows=_Lazy(answer), text=lambda console: show(answer, console), csv=lambda: csv(answer))
+    return Output(
+        data=data, rows=_Lazy(answer), text=lambda console: show(answer, console, plot), csv=lambda: csv(answer)
+    )
 
 
 class _Lazy(list[dict[str, Any]]):
@@ -157,8 +172,8 @@ def _cells(name: str, values: list[Any]) -> list[str]:
 # ---------------------------------------------------------------- people
 
 
-def show(answer: Answer, console: Console) -> None:
-    """The best point first, then a row a point."""
+def show(answer: Answer, console: Console, plot: bool = False) -> None:
+    """The best point first, then a row a point, or a chart."""
     from rich.padding import Padding
     from rich.table import Table as RichTable
 
@@ -166,6 +181,11 @@ def show(answer: Answer, console: Console) -> None:
     console.print()
     for line in verdict(answer):
         console.print("  " + line, soft_wrap=True)
+    if plot:
+        console.print()
+        for line in chart(answer, console.width - 2):
+            console.print("  " + line, soft_wrap=True)
+        return
     order = answer.order[: answer.shown_rows or SHOWN_ROWS]
     if len(order):
         console.print()
@@ -180,6 +200,65 @@ def show(answer: Answer, console: Console) -> None:
         console.print(Padding(view, (0, 0, 0, 2), expand=False))
     if len(order) < len(answer.order):
         console.print(f"  ... {len(answer.order) - len(order):,} more: --limit N shows N of them, -f csv all")
+
+
+def chart(answer: Answer, width: int) -> list[str]:
+    """The measure over one varied axis as a line or bars, over two as a table. Raises InputError for more."""
+    from dualplan.report.chart import grid_chart, line_chart
+    from dualplan.trace.chart import bar_chart
+
+    axes, table = answer.points.axes, answer.table
+    varied = [axis for axis in axes if len(axis.values) > 1] or [axes[0]]
+    zipped = len(axes) > 1 and answer.points.count != prod(len(axis.values) for axis in axes)
+    if len(varied) > 2 and not zipped:
+        raise InputError("--plot", f"draws one or two keys, {len(varied)} are varied", "fewer --vary, or -f csv")
+    name = next((name for name in (*_MEASURES, "jct_s") if name in table.columns), None)
+    if name is None:
+        return ["no point has an answer"]
+    marks = _marks(table, name)
+    title = {**_MEASURES, "jct_s": "JCT s"}[name]
+    if len(varied) == 2 and not zipped:
+        rows, columns = varied
+        square = [marks[at : at + len(columns.values)] for at in range(0, len(marks), len(columns.values))]
+        heading = f"{title}, {_short(rows.key)} down, {_short(columns.key)} across"
+        return grid_chart(rows.values, columns.values, square, heading, width)
+    labels = [_label(answer, varied[0].key, position) for position in range(len(marks))]
+    marks = [msgspec.structs.replace(mark, label=label) for mark, label in zip(marks, labels, strict=True)]
+    if all(NUMBER.match(label) for label in labels):
+        return line_chart(marks, f"{title} over {_short(varied[0].key)}", width)
+    values = [mark.value or 0.0 for mark in marks]
+    texts = [f"{significant(value)}  {mark.region}".rstrip() for value, mark in zip(values, marks, strict=True)]
+    return [
+        f"{title} by {_short(varied[0].key)}",
+        *bar_chart(labels, values, texts, width, ascii_only=True).splitlines(),
+    ]
+
+
+def _marks(table: Table, name: str) -> list[Mark]:
+    from dualplan.report.chart import Mark
+
+    count = len(table.done)
+    none = [None] * count
+    regions = plain_list(table.columns["bottleneck.resource"]) if "bottleneck.resource" in table.columns else none
+    feasible = plain_list(table.columns["feasible"])
+    values = plain_list(table.columns[name])
+    return [
+        Mark(label="", value=value, region=TITLES.get(region or "", ""), feasible=fine is not False)
+        for value, region, fine in zip(values, regions, feasible, strict=True)
+    ]
+
+
+def _label(answer: Answer, key: str, position: int) -> str:
+    """What a point is called on the axis of a key."""
+    if key == "pd":
+        ratio = Fraction(int(answer.points.prefill_nodes[position]), int(answer.points.decode_nodes[position]))
+        return f"{ratio.numerator}:{ratio.denominator}"
+    axis = next(index for index, axis in enumerate(answer.points.axes) if axis.key == key)
+    return answer.points.axes[axis].values[int(answer.points.indices[axis][position])]
+
+
+def _short(key: str) -> str:
+    return {"prefill_nodes": "prefill nodes", "decode_nodes": "decode nodes", "pd": "P/D"}.get(key, key)
 
 
 def headline(answer: Answer) -> str:
@@ -247,4 +326,7 @@ def cell(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, float):
         return significant(value)
-    return TITLES.get(value, value) if isinstance(value, str) else f"{value:,}"
+    if isinstance(value, str):
+        text = TITLES.get(value, value).partition("\n")[0]
+        return text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 4] + " ..."
+    return f"{value:,}"
