@@ -97,7 +97,7 @@ def turns_per_s(setup: Setup) -> float:
 
 
 def _smooth(setup: Setup, parameter: Parameter) -> Setup:
-    """The deployment, for the context with a workload whose contexts stand for many, so that no block boundary is met."""
+    """The deployment; for the context with a workload whose contexts stand for many, so that no block ends are met."""
     if parameter.name != "context":
         return setup
     workload = setup.scenario.workload

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
+from dualplan.nomenclature import QUANTITIES
 from dualplan.plan.assumptions import assumptions, inputs_sha256, sources
 from dualplan.plan.evaluate import Evaluation
 from dualplan.plan.explain import GROUPS, Equation
@@ -232,9 +233,9 @@ _LATEX = {
 }
 
 
-def latex_text(text: str, symbols: Iterable[Input] = ()) -> str:
+def latex_text(text: str) -> str:
     """Text with everything that LaTeX would read as a command made literal; Greek letters as LaTeX has them."""
-    greek = {entry.symbol: entry.latex for entry in symbols if not entry.symbol.isascii()}
+    greek = {quantity.symbol: quantity.latex for quantity in QUANTITIES.values() if not quantity.symbol.isascii()}
     escaped = "".join(_LATEX.get(char, char) for char in text)
     for symbol, latex in sorted(greek.items(), key=lambda pair: -len(pair[0])):
         escaped = escaped.replace(symbol.replace("_", r"\_"), f"${latex}$")
@@ -260,7 +261,7 @@ def latex_document(answer: Evaluation, found: Sequence[Equation]) -> str:
             lines += [rf"&{relation} {equation.substituted_latex}", r"\end{align*}"]
             if equation.derivation:
                 lines.append(r"\begin{itemize}")
-                lines += [r"\item " + latex_text(line, symbols) for line in equation.derivation]
+                lines += [r"\item " + latex_text(line) for line in equation.derivation]
                 lines.append(r"\end{itemize}")
     lines += [r"\section*{Symbols}", r"\begin{itemize}"]
     for entry in symbols:
