@@ -8,17 +8,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dualplan.plan.evaluate import Evaluation
+    from dualplan.plan.simulated import Simulated
+    from dualplan.plan.swept import Swept
     from dualplan.spec.scenario import Scenario
     from dualplan.spec.workload import Workload
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "evaluate", "load"]
+__all__ = ["__version__", "evaluate", "load", "sweep"]
 
 
 def load(path: str | Path, sets: Iterable[str] = ()) -> Scenario:
@@ -49,3 +51,23 @@ def evaluate(
     from dualplan.plan.evaluate import evaluate as steady
 
     return steady(scenario, prefill_nodes, decode_nodes, check_flow=check_flow)
+
+
+def sweep(
+    scenario: Scenario,
+    vary: Mapping[str, str | Iterable[Any]],
+    *,
+    zipped: bool = False,
+    nodes: int | None = None,
+    simulate: Simulated | None = None,
+    jobs: int = 1,
+    cluster: str | None = None,
+) -> Swept:
+    """Many points at once: ``sweep(scenario, {"prefill": range(1, 9), "hardware.snic.count": [1, 2, 4]})``.
+
+    The result's ``columns`` are arrays with one entry a point, named as in ``dualplan sweep -f csv``. See
+    dualplan.plan.swept.sweep.
+    """
+    from dualplan.plan.swept import sweep as run
+
+    return run(scenario, vary, zipped=zipped, nodes=nodes, simulate=simulate, jobs=jobs, cluster=cluster)
