@@ -20,7 +20,7 @@ def answer(*arguments):
 
 def test_json_of_all_equations():
     data = answer()
-    assert list(data)[0] == "schema" and data["schema"] == "dualplan/explain/1"
+    assert next(iter(data)) == "schema" and data["schema"] == "dualplan/explain/1"
     keys = {"name", "symbol", "latex", "text", "substituted", "value", "unit", "derivation", "source"}
     assert all(keys <= set(equation) for equation in data["equations"])
     names = {equation["name"] for equation in data["equations"]}

@@ -31,10 +31,8 @@ def test_published_working_sets(rate, time, published):
     assert held.agents == pytest.approx(rate * time)
 
 
-@pytest.mark.parametrize(
-    ("hardware", "flops", "published", "by_rule"), [("A800", 312, 6e9, 5.4e9), ("H800", 989, 19e9, 17.1e9)]
-)
-def test_published_break_even_bandwidths(hardware, flops, published, by_rule):
+@pytest.mark.parametrize(("flops", "published"), [(312, 6e9), (989, 19e9)], ids=["8x A800", "8x H800"])
+def test_published_break_even_bandwidths(flops, published):
     # Mooncake (FAST 2025): LLaMA-3-70B, a prefix of 8,192 tokens, all FLOPS of 8 GPUs
     scenario = load(
         "hardware=dgx-h100",
@@ -48,7 +46,11 @@ def test_published_break_even_bandwidths(hardware, flops, published, by_rule):
     (found,) = sizing.break_even(scenario, [8192])
     assert found.kv_bytes == 8192 * 320 * 1024
     assert found.bandwidth == pytest.approx(published, rel=TOLERANCE)
-    assert found.bandwidth == pytest.approx(by_rule, rel=0.01)
+    # by hand: matrices of 80 layers (8 KV heads of 128, feed-forward 28,672) and the LM head, without the input
+    # embedding; causal attention of 64 heads over half of the prefix on average
+    layer = 8192 * (2 * 8192 + 2 * 1024) + 3 * 8192 * 28672
+    work = 2 * (80 * layer + 8192 * 128256) * 8192 + 80 * 2 * 64 * (128 + 128) * 8192 * 4096
+    assert found.recompute_s == pytest.approx(work / (8 * flops * 1e12))
     # and its own count of FLOPs: layers d (4 p^2 + 22 p d)
     count = 80 * 8192 * (4 * 8192**2 + 22 * 8192 * 8192)
     own = sizing.break_even_bandwidth(found.kv_bytes, count / (8 * flops * 1e12))
