@@ -510,9 +510,11 @@ def _why(plan: Plan, best: Plan) -> str:
     rates = [one.answer.turns_per_s / one.nodes for one in (plan, best)]
     bound = TITLES.get(plan.answer.bottleneck.resource or "", "nothing that is modelled")
     if plan.nodes <= best.nodes:
-        return (
-            f"dearer nodes, {plan.nodes} against {best.nodes}; {significant(rates[0])} turns/s a node, bound by {bound}"
-        )
+        what = f"{plan.nodes} nodes against {best.nodes}"
+        if plan.cost is not None and best.cost is not None:
+            prices = [significant(one.cost / one.nodes) for one in (plan, best) if one.cost is not None]
+            what += f", {' against '.join(prices)} USD/h each"
+        return f"{what}; {significant(rates[0])} turns/s a node against {significant(rates[1])}, bound by {bound}"
     if rates[0] >= rates[1]:
         return f"{plan.nodes} nodes against {best.nodes}, for {_per_cent(plan.headroom)} of head-room"
     each = f"{significant(rates[0])} turns/s a node against {significant(rates[1])}, bound by {bound}"

@@ -5,9 +5,12 @@ indices with the usual estimators (A. Saltelli et al., Computer Physics Communic
 samples A and B, and AB_i as A with value i from B,
 
     first order   S_i = mean(f(B) (f(AB_i) - f(A))) / V          the part of the variance V that goes if i is known
+                  S_i = 1 - mean((f(B) - f(AB_i))^2) / (2 V)     the same, by Jansen
     total        ST_i = mean((f(A) - f(AB_i))^2) / (2 V)         the part that stays if all but i are known
 
-Both are exactly 0 for a value that does not matter. f is the turn rate, and the verdict as 0 or 1.
+The first form of S_i has the smaller error for values of little influence, and is exactly 0 for none; the second for
+values of much, and is exactly 1 where nothing else matters. They are taken in the shares 1 - ST_i and ST_i. f is the
+turn rate, and the verdict as 0 or 1.
 """
 
 from __future__ import annotations
@@ -154,11 +157,12 @@ def sobol_indices(at_a: Floats, at_b: Floats, at_mixed: Floats) -> tuple[Floats,
     if not variance > 1e-18 * max(float(both.mean()) ** 2, 1e-300):
         nothing = np.zeros(len(at_mixed))
         return nothing, nothing, nothing
-    # about the mean the products are small, so that their mean is exact
-    terms = (at_b - both.mean()) * (at_mixed - at_a)
-    first = terms.mean(axis=1) / variance
     total = ((at_a - at_mixed) ** 2).mean(axis=1) / (2 * variance)
-    return first, total, terms.std(axis=1) / np.sqrt(len(at_a)) / variance
+    weight = np.clip(total, 0.0, 1.0)[:, None]
+    # about the mean the products are small, so that their mean is exact
+    products = (at_b - both.mean()) * (at_mixed - at_a) / variance
+    terms = (1 - weight) * products + weight * (1 - (at_b - at_mixed) ** 2 / (2 * variance))
+    return terms.mean(axis=1), total, terms.std(axis=1) / np.sqrt(len(at_a))
 
 
 def assess(
@@ -220,10 +224,10 @@ def assess(
                 text=value.text,
                 unit=value.unit,
                 correlation=rank_correlation(points[:, i], turns) if total[i] > 0 else 0.0,
-                first=float(first[i]),
+                first=min(max(float(first[i]), 0.0), 1.0),
                 first_error=float(error[i]),
-                total=float(total[i]),
-                verdict_total=None if verdict is None else float(verdict[i]),
+                total=min(float(total[i]), 1.0),
+                verdict_total=None if verdict is None else min(float(verdict[i]), 1.0),
                 flips_at=flips,
                 feasible_above=above,
             )

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from dualplan.spec.workload import load_workload, per_turn_means
 from tests.cli.runner import PAPER, dualplan
 
 TWO = ["--candidates=dgx-h100,mi300x-8", "--price=dgx-h100=30"]
@@ -36,8 +37,8 @@ def test_plans_best_first():
             "--arrival-rate=0.45",
         )
         assert feasible.returncode == 0
-        # USD/h over tokens an hour: 157 turns an agent, 144 generated tokens a turn
-        tokens = 0.45 * 157 * 144.0 * 3600 / 1e6
+        # USD/h over tokens an hour: 157 turns an agent
+        tokens = 0.45 * 157 * per_turn_means(load_workload("dualpath-64k")).generated * 3600 / 1e6
         assert one["cost_per_million_output_tokens"] == pytest.approx(one["cost_per_hour"] / tokens)
     assert data["nearest_miss"] is None and data["inputs_sha256"]
     assert {"price_per_hour": 30.0, "price_origin": "given"}.items() <= data["candidates"][0]["prefill"].items()

@@ -12,6 +12,7 @@ from dualplan.plan.cost import Prices, node_price
 from dualplan.plan.purchase import Wanted, find_plans, kinds
 from dualplan.spec.hardware import read_hardware
 from dualplan.spec.scenario import Slo
+from dualplan.spec.workload import per_turn_means
 
 PAPER = Path(__file__).resolve().parents[2] / "examples" / "dualpath-paper.yaml"
 
@@ -115,11 +116,11 @@ def test_figures_of_a_plan_by_hand():
     assert plan.cost == 30.0 * nodes
     assert plan.gpus == 8 * nodes
     assert plan.power == 10_200 * nodes  # DGX H100: 10.2 kW
-    # 64K set: 157 turns that append 212.4 and generate 144.0 tokens; 48,068 B a token (DeepSeek-V3.2)
-    turn_time = plan.answer.ttft_unloaded_s + 144.0 * plan.answer.tpot_s
-    agents = 60.0 / 157 * 157 * turn_time
+    # 64K set: 157 turns, 55,958 tokens at the end; 48,068 B a token (DeepSeek-V3.2)
+    generated = per_turn_means(found.workload).generated
+    agents = 60.0 / 157 * 157 * (plan.answer.ttft_unloaded_s + generated * plan.answer.tpot_s)
     assert plan.storage.agents == pytest.approx(agents)
-    assert plan.storage.capacity_bytes == pytest.approx(agents * 157 * (212.4 + 144.0) / 2 * 48_068, rel=1e-6)
+    assert plan.storage.capacity_bytes == pytest.approx(agents * 55_958 / 2 * 48_068, rel=1e-3)
     hits = plan.answer.demand.hit_tokens
     assert plan.storage.read_bytes_per_s == pytest.approx(60.0 * hits * 48_068, rel=1e-6)
     assert plan.storage.nics == nodes * found.hardware.snic.count
