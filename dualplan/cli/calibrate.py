@@ -40,6 +40,7 @@ def calibrate(
     from dualplan.plan.calibrate import fit
     from dualplan.plan.measurements import parse_measurements
     from dualplan.report.calibrate import output, overlay
+    from dualplan.serving.times import parameter_sets
     from dualplan.spec.load import read_text
 
     if str(profile_file) == "-":
@@ -51,6 +52,8 @@ def calibrate(
         answer = fit(scenario, found, name=str(measurements), wanted=wanted, progress=show)
     extends = _profile_name(flags, scenario.hardware.name)
     name = profile_file.stem if profile_file is not None else f"{scenario.hardware.name}-calibrated"
+    if name in {fitted.hardware for fitted in parameter_sets()}:
+        name += "-calibrated"  # a fitted set of that name would be used in place of these values
     source = f"{len(found)} measurements of {measurements.name} (dualplan calibrate)"
     text = overlay(answer, name=name, extends=extends, source=source) if answer.changed else None
     if profile_file is not None and text is not None:
