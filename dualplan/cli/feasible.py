@@ -10,6 +10,8 @@ from dualplan.cli.options import Format, FormatOption, JsonOption, OutputOption,
 from dualplan.cli.scenario_flags import ScenarioFlags, scenario_command
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from dualplan.plan.evaluate import Evaluation
     from dualplan.plan.uncertainty import Uncertainty
     from dualplan.report.output import Output
@@ -33,6 +35,9 @@ def feasible(
     explain: Annotated[
         bool, typer.Option("--explain", help="Also the equations of what binds; with --json all equations.")
     ] = False,
+    plot: Annotated[
+        bool, typer.Option("--plot", help="Also a chart of the rate over P/D at the same number of nodes.")
+    ] = False,
     print_scenario: Annotated[
         bool, typer.Option("--print-scenario", help="Print the resolved scenario with origins, and stop.")
     ] = False,
@@ -51,6 +56,8 @@ def feasible(
 
     if nodes is not None and ({"prefill", "decode"} & flags.values.keys()):
         raise UsageError("--nodes finds the split itself: leave out --prefill and --decode")
+    if plot and (as_json or fmt is not Format.table):
+        raise UsageError("--plot draws for people: leave out --format and --json")
     if uncertain:
         flags.values["uncertain"] = uncertain
     scenario = flags.resolve()
@@ -70,9 +77,25 @@ def feasible(
         answer = best_node_split(scenario, nodes, check_flow=check_flow)
     robust = _robustness(answer, samples) if scenario.settings.uncertain else None
     result = output(answer, robust)
-    emit(_explained(result, answer) if explain else result, fmt, as_json, output_file)
+    result = _explained(result, answer) if explain else result
+    emit(_plotted(result, answer) if plot else result, fmt, as_json, output_file)
     if not answer.feasible and not exit_zero:
         raise typer.Exit(4)
+
+
+def _plotted(result: Output, answer: Evaluation) -> Output:
+    """The answer with a chart below it."""
+    from msgspec.structs import replace
+
+    from dualplan.report.splits_chart import splits_chart
+
+    def text(console: Console) -> None:
+        result.text(console)
+        console.print()
+        for line in splits_chart(answer, console.width - 2):
+            console.print("  " + line, soft_wrap=True)
+
+    return replace(result, text=text)
 
 
 def _explained(result: Output, answer: Evaluation) -> Output:

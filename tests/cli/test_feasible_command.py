@@ -266,3 +266,12 @@ def test_user_text_is_never_evaluated(tmp_path):
     trap = "__import__('pathlib').Path('trap').write_text('x')"
     dualplan("feasible", PAPER, f"--set=balance={trap}", f"--collective-load={trap}", cwd=tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_plot_shows_the_rate_over_every_split():
+    done = dualplan("feasible", PAPER, "--plot", environment={"NO_COLOR": "1", "PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0, done.stderr
+    chart = done.stdout[done.stdout.index("turns/s over P/D at 6 nodes") :]
+    assert "# this one" in chart and "1:5" in chart and "5:1" in chart
+    assert all(len(line) <= 80 for line in done.stdout.splitlines())
+    assert dualplan("feasible", PAPER, "--plot", "--json").returncode == 2
