@@ -205,14 +205,14 @@ def tornado_bars(
             look: dict[str, Any] = {"color": colour, "hatch": hatch, "edgecolor": PAPER, "linewidth": 0}
             axes.barh(rows, values, height=0.33, label=words[side], **look)
         widest = 100 * max(abs(value) for change in changes for value in change)
-        axes.set_xlim(-1.25 * widest, 1.25 * widest)
+        axes.set_xlim(-1.4 * widest, 1.4 * widest)
         axes.axvline(0, color=SOFT, linewidth=0.8)
         axes.set_yticks(places, labels)
         axes.invert_yaxis()
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)
         axes.set_xlabel(axis_label)
-        ticks = [tick for tick in axes.get_xticks() if abs(tick) <= 1.25 * widest]
+        ticks = [tick for tick in axes.get_xticks() if abs(tick) <= 1.4 * widest]
         axes.set_xticks(ticks, [f"{tick:+g} %".replace("-", "−").replace("+0 %", "0 %") for tick in ticks])
         grid_lines(axes)
         for place, change in enumerate(changes):
