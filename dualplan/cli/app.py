@@ -18,6 +18,7 @@ import typer
 from dualplan import __version__
 from dualplan.cli import (
     calibrate,
+    compare,
     explain,
     feasible,
     flow,
@@ -59,6 +60,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "plan": plan.plan,
     "explain": explain.explain,
     "report": report.report,
+    "compare": compare.compare,
     "ratio": ratio.ratio,
     "validate": validate.validate,
     "calibrate": calibrate.calibrate,
