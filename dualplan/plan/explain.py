@@ -6,7 +6,6 @@ formula (:mod:`dualplan.model.symbolic`), with symbols for the hardware and for 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -16,9 +15,7 @@ from dualplan.model import closed_form, compute, kv, latency
 from dualplan.model.closed_form import Constraint
 from dualplan.model.collectives import decode_exchange_bytes, prefill_exchange_bytes, remote_copies, remote_nodes
 from dualplan.model.demand import (
-    TurnDemand,
     cached_bytes,
-    delivered,
     mean_turn,
     peak_flops,
     scale_up_gpus,
@@ -27,18 +24,15 @@ from dualplan.model.demand import (
 from dualplan.model.memory import kv_bytes_left
 from dualplan.model.symbolic import Known, value_of
 from dualplan.model.throughput import Use
-from dualplan.model.traffic import SIDES, Bytes, amount, charges, hits_only, steps
+from dualplan.model.traffic import SIDES, amount, charges, hits_only, steps
 from dualplan.nomenclature import QUANTITIES
 from dualplan.plan.evaluate import decode_bytes, decode_sequences, misfits, unloaded_ttft
+from dualplan.plan.in_symbols import as_found, same, symbolic_demand, symbolic_setup
 from dualplan.plan.notation import Input, Symbols, quantity_latex, quantity_text
 from dualplan.plan.problem import (
     SINGLE_SIDED,
-    Problem,
-    Setup,
     build,
     decode_engines,
-    given_collectives,
-    kv_share,
     prepare,
     solve,
 )
@@ -46,7 +40,7 @@ from dualplan.plan.ranges import constraints, exact_bytes, saturated
 from dualplan.plan.resources import TITLES, Resource, storage_bandwidth
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.parallel import Parallel
-from dualplan.spec.scenario import CollectiveLoad, Scenario
+from dualplan.spec.scenario import Scenario
 from dualplan.spec.workload import mean_turns
 
 GROUPS = {
@@ -136,9 +130,9 @@ class Derivation:
         single = self.problem.mode in SINGLE_SIDED
         share = float(self.rate.decode_share) if self.rate else 0.0
         self.share: Any = 0 if single else known("decode_read_share", share)
-        self.known_demand = _symbolic_demand(self.symbols, self.problem.demand, scenario, self.problem.mode)
-        self.known_setup = _symbolic_setup(self.symbols, self.setup)
-        self.known_problem = _as_found(build(self.known_setup, self.problem.mode, self.known_demand), self.problem)
+        self.known_demand = symbolic_demand(self.symbols, self.problem.demand, scenario, self.problem.mode)
+        self.known_setup = symbolic_setup(self.symbols, self.setup)
+        self.known_problem = as_found(build(self.known_setup, self.problem.mode, self.known_demand), self.problem)
         settings = scenario.settings
         self.table = steps(self.problem.mode, staging=settings.staging, copy=settings.copy, persist=settings.persist)
 
@@ -273,7 +267,7 @@ class Derivation:
             yield self.equation(name, "value", "turn", of_quantity(name), room, "B")
         for name, value, formula in self._times():
             right, lines = formula, [f"compute times: {demand.compute_origin}"]
-            if not _same(formula, value):
+            if not same(formula, value):
                 right = known(name, value)
             yield self.equation(name, "value", "turn", of_quantity(name), right, "s", derivation=lines)
 
@@ -575,27 +569,6 @@ _CAPACITY = {
 }
 
 
-def _as_found(known: Problem, numbers: Problem) -> Problem:
-    """The symbolic resources, with plain numbers where a formula does not give the value of the answer.
-
-    What is found by iteration, as memory over prefill passes, has no formula.
-    """
-    resources = []
-    for symbolic, plain in zip(known.resources, numbers.resources, strict=True):
-        iterated = numbers.demand.passes is not None and symbolic.name.endswith("_hbm")
-        fields = {
-            name: getattr(plain, name)
-            for name in ("capacity", "prefill", "decode")
-            if (iterated and name != "capacity") or not _same(getattr(symbolic, name), getattr(plain, name))
-        }
-        resources.append(msgspec.structs.replace(symbolic, **fields))
-    return msgspec.structs.replace(known, resources=tuple(resources))
-
-
-def _same(known: Any, number: Any) -> bool:
-    return math.isclose(float(value_of(known)), float(number), rel_tol=1e-9, abs_tol=1e-300)
-
-
 def exact_storage(side: tuple[str, Hardware]) -> Any:
     """Nominal storage bandwidth of a node of a side, exactly."""
     from dualplan.model.symbolic import exact
@@ -636,137 +609,3 @@ def _short(formula: Any) -> Any:
     import sympy as sp
 
     return min((formula, sp.factor(formula)), key=sp.count_ops) if sp.count_ops(formula) < 300 else formula
-
-
-# ---------------------------------------------------------------- symbols for hardware and demand
-
-
-def _symbolic_demand(symbols: Symbols, demand: TurnDemand, scenario: Scenario, mode: str) -> TurnDemand:
-    """What a turn asks for, as symbols; what is nothing stays 0."""
-
-    def known(name: str, value: Any) -> Any:
-        return symbols.known(name, value) if value else 0
-
-    amounts, settings = demand.amounts, scenario.settings
-    hit = known("hit", amounts.hit)
-    pool = known("pool_share", settings.pool_share) if mode == "dram-pool" else 0
-    loaded, read, pooled = delivered(hit, known("residency", settings.residency), pool)
-    times: dict[str, Any] = {}
-    if demand.decode_quadratic:
-        times["decode_quadratic"] = known("decode_step_quadratic_s", demand.decode_quadratic)
-    if demand.passes is not None:
-        passes = demand.passes
-        times["passes"] = msgspec.structs.replace(
-            passes,
-            base=known("pass_base", passes.base),
-            excess=known("pass_excess", passes.excess),
-            fullest=known("pass_turns", passes.fullest),
-            read_service=known("pass_read_time", passes.read_service),
-        )
-    return msgspec.structs.replace(
-        demand,
-        **times,
-        amounts=Bytes(
-            hit=hit,
-            read=read,
-            loaded=loaded,
-            pooled=pooled,
-            miss=known("miss", amounts.miss),
-            append=known("append_bytes", amounts.append),
-            generated=known("generated", amounts.generated),
-            prefill_collective=known("prefill_collective", amounts.prefill_collective),
-            decode_collective=known("decode_collective", amounts.decode_collective),
-        ),
-        generated=known("generated_tokens", demand.generated),
-        layers=symbols.known("layers", demand.layers),
-        sequence_bytes=known("sequence_bytes", demand.sequence_bytes),
-        layer_block_bytes=known("layer_block_bytes", demand.layer_block_bytes),
-        prefill_gpu_seconds=known("prefill_gpu_seconds", demand.prefill_gpu_seconds),
-        prefill_latency=known("prefill_latency", demand.prefill_latency),
-        decode_base=known("decode_step_base_s", demand.decode_base),
-        decode_slope=known("decode_step_per_sequence_s", demand.decode_slope),
-    )
-
-
-def _symbolic_setup(symbols: Symbols, setup: Setup) -> Setup:
-    """A deployment with symbols for node counts, memory and the machines."""
-    scenario = setup.scenario
-    alike = scenario.hardware == scenario.decode_hardware
-    given = given_collectives(scenario)
-    machines, loads = [], []
-    for (side, hardware), load in zip(scenario.sides, (given.prefill, given.decode) if given else (0, 0), strict=True):
-        machines.append(_symbolic_hardware(symbols, hardware, "" if alike else side))
-        share = float(kv_share(hardware, load))
-        loads.append(1 - symbols.known("kv_available_share", share, side) if share != 1 else 0)
-    settings = msgspec.structs.replace(
-        scenario.settings,
-        collective_load=CollectiveLoad(*loads) if given else None,
-        balance=_unless_one(symbols, "balance", build(setup, scenario.settings.mode).balance),
-    )
-    if settings.slo.tpot is not None:
-        slo = msgspec.structs.replace(settings.slo, tpot=symbols.known("tpot_limit", settings.slo.tpot))
-        settings = msgspec.structs.replace(settings, slo=slo)
-    memories = {}
-    for side, memory in (("prefill", setup.prefill_memory), ("decode", setup.decode_memory)):
-        room = symbols.known(f"{side}_kv_room", memory.kv_bytes_per_gpu)
-        memories[f"{side}_memory"] = msgspec.structs.replace(memory, kv_bytes_per_gpu=room)
-    return msgspec.structs.replace(
-        setup,
-        scenario=msgspec.structs.replace(
-            scenario, settings=settings, hardware=machines[0], decode_hardware=machines[1], variants=()
-        ),
-        prefill_nodes=symbols.known("prefill_nodes", setup.prefill_nodes),
-        decode_nodes=symbols.known("decode_nodes", setup.decode_nodes),
-        **memories,
-    )
-
-
-def _unless_one(symbols: Symbols, name: str, value: Any, side: str = "") -> Any:
-    return 1 if value == 1 else symbols.known(name, value, side)
-
-
-def _symbolic_hardware(symbols: Symbols, hardware: Hardware, side: str) -> Hardware:
-    """A machine with symbols for what can be bought or measured; the arbiter's part is in the share that KV gets."""
-    replace = msgspec.structs.replace
-
-    def known(name: str, value: Any) -> Any:
-        return symbols.known(name, value, side) if value else value
-
-    gpu, cnic, snic, dram, pcie = hardware.gpu, hardware.cnic, hardware.snic, hardware.dram, hardware.pcie
-    store, copy = hardware.storage, hardware.copy
-    return replace(
-        hardware,
-        qos=None,
-        gpu=replace(gpu, count=known("gpus_per_node", gpu.count)),
-        cnic=replace(
-            cnic,
-            count=known("cnic_count", cnic.count),
-            rate=known("cnic_bandwidth", cnic.rate),
-            efficiency=_unless_one(symbols, "cnic_efficiency", cnic.efficiency, side),
-        ),
-        snic=replace(
-            snic,
-            count=known("snic_count", snic.count),
-            rate=known("snic_rate", snic.rate),
-            efficiency=_unless_one(symbols, "snic_efficiency", snic.efficiency, side),
-            time_per_read=known("time_per_read", snic.time_per_read),
-        ),
-        dram=replace(
-            dram, bandwidth=known("dram_bandwidth", dram.bandwidth), kv_buffer=known("kv_buffer", dram.kv_buffer)
-        ),
-        pcie=replace(
-            pcie,
-            uplinks=tuple(replace(uplink, rate=known("uplink_rate", uplink.rate)) for uplink in pcie.uplinks)
-            if len({uplink.rate for uplink in pcie.uplinks}) == 1
-            else pcie.uplinks,
-            numa_link=known("numa_link", pcie.numa_link),
-        ),
-        storage=store
-        and replace(
-            store,
-            read_bandwidth=known("store_read_bandwidth", store.read_bandwidth),
-            write_bandwidth=known("store_write_bandwidth", store.write_bandwidth),
-            latency=known("read_latency", store.latency),
-        ),
-        copy=copy and replace(copy, cnic=known("copy_cost", copy.cnic)),
-    )
