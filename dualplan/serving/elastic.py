@@ -25,10 +25,13 @@ SWITCH_COST = 30.0
 groups. An assumption; vendors give 10 s to minutes."""
 
 RULE_INTERVAL = 30.0
-"""Time between two looks of the rule [s]."""
+"""Time between two looks of the rule [s]; four times as long after each change that takes one back."""
 
-RULE_MARGIN = 1.5
-"""The rule moves nodes only where the other side would gain so many times what this one loses."""
+RULE_GAIN = 0.05
+"""The rule moves nodes only where it expects turns to become shorter by this share."""
+
+RULE_FILL = 0.9
+"""The rule leaves the decode side at least as much HBM as would be so full with what is held now."""
 
 DRAIN_POLL = 1.0
 """Time between two looks whether closed groups are empty [s]."""
@@ -115,6 +118,8 @@ class Controller:
         self.phase: Literal["steady", "draining", "switching"] = "steady"
         self.target = self.nodes
         self.decided = 0.0
+        self.seen = (0, 0.0)
+        self.interval = RULE_INTERVAL
         self.next_time = self.splits[0].time if self.splits else RULE_INTERVAL
 
     def act(self, s: k.State, now: float) -> None:
@@ -136,6 +141,8 @@ class Controller:
         change = RoleChange(
             decided_s=self.decided, ready_s=now, prefill_nodes=self.nodes[0], decode_nodes=self.nodes[1]
         )
+        if len(self.changes) > 1 and self.changes[-2].prefill_nodes == self.nodes[0]:
+            self.interval *= 4
         self.changes.append(change)
         self._rest(now)
 
@@ -144,7 +151,7 @@ class Controller:
         if self.elastic.splits:
             self.next_time = max(self.splits[0].time, now) if self.splits else math.inf
         else:
-            self.next_time = now + RULE_INTERVAL
+            self.next_time = now + self.interval
 
     def _wanted(self, s: k.State) -> tuple[int, int]:
         if self.elastic.splits:
@@ -153,23 +160,38 @@ class Controller:
         return self._by_rule(s)
 
     def _by_rule(self, s: k.State) -> tuple[int, int]:
-        """Move nodes to the side where one more shortens the stay of turns more.
+        """Move nodes to the other side if turns become shorter by RULE_GAIN.
 
-        In a closed loop the stay in a stage goes with the turns there. Of prefill it goes as 1/nodes; of decode only
-        the part of a step that goes with the batch does. So compare turns in prefill per prefill node with that part
-        of the turns in decode per decode node.
+        By Little's law the stay in a stage goes with the turns there. With more nodes shrinks the part of it that goes
+        with the work of a node: of a pass what it takes beyond its base, of a decode step what the batch adds. Turns
+        that wait for decode HBM stay for want of decode nodes altogether.
         """
         times, step = self.laid.times, step_nodes(self.laid)
-        engines = self.nodes[1] * self.laid.decode.per_node
-        batch = float(s.counter[k.N_DECODING]) / engines
+        passes, busy = int(s.counter[k.N_PASSES]), float(s.group[:, k.PASS_BUSY].sum())
+        count, spent = passes - self.seen[0], busy - self.seen[1]
+        self.seen = (passes, busy)
+        prefill = float(s.counter[k.N_WAITING] + s.counter[k.N_PREFILLING])
+        decode = float(s.counter[k.N_DECODING])
+        if not count or prefill + decode == 0:
+            return self.nodes
+        work = max(1 - float(s.number[k.PASS_BASE]) * count / spent, 0.0) if spent else 0.0
+        batch = decode / (self.nodes[1] * self.laid.decode.per_node)
         grows = times.decode_slope * batch + times.decode_quadratic * batch * batch
-        prefill = float(s.counter[k.N_WAITING] + s.counter[k.N_PREFILLING]) / self.nodes[0]
-        decode = float(s.counter[k.N_DECODING]) * grows / (times.decode_base + grows) / self.nodes[1]
-        if s.counter[k.N_WAITING] > 0 and prefill > RULE_MARGIN * decode and self.nodes[1] > step:
-            return self.nodes[0] + step, self.nodes[1] - step
-        if decode > RULE_MARGIN * prefill and self.nodes[0] > step:
-            return self.nodes[0] - step, self.nodes[1] + step
-        return self.nodes
+        waiting = float(s.counter[k.N_WAITING]) if (s.group_index[:, k.WANTS_ROOM] == 1).any() else 0.0
+        shrinks = ((prefill - waiting) * work, decode * grows / (times.decode_base + grows) + waiting)
+        held = float((s.number[k.DECODE_ROOM] - s.decoder[:, k.D_ROOM]).sum())
+        roomy = held / (self.laid.decode.per_node * self.laid.decode.room * RULE_FILL)
+        best, gain = self.nodes, RULE_GAIN
+        for to, of in ((0, 1), (1, 0)):
+            if self.nodes[of] <= step or (to == 0 and self.nodes[1] - step < roomy):
+                continue
+            better = shrinks[to] * step / (self.nodes[to] + step)
+            worse = shrinks[of] * step / (self.nodes[of] - step)
+            if (better - worse) / (prefill + decode) > gain:
+                gain = (better - worse) / (prefill + decode)
+                move = step if to == 0 else -step
+                best = (self.nodes[0] + move, self.nodes[1] - move)
+        return best
 
     def _groups(self, nodes: tuple[int, int]) -> tuple[int, int]:
         return self.laid.prefill.open_groups(nodes[0]), self.laid.decode.open_groups(nodes[1])

@@ -5,6 +5,7 @@ import io
 import json
 import subprocess
 import sys
+from itertools import pairwise
 
 import pytest
 
@@ -123,10 +124,15 @@ def test_a_trace_at_its_own_times(tmp_path):
         for i in range(60)
     ]
     trace.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    data = answer(PAPER, "--workload", trace, "--trace-times", "--warm-up", "0s")
+    data = answer(PAPER, "--workload", trace, "--trace-times")
     # all but the first request hit five blocks of 512 tokens: 59 * 2,560 tokens of 48,068 B
     assert data["agents"] == data["turns"] == 60
     assert data["totals"]["hit_bytes"] == pytest.approx(59 * 2560 * 48068)
+    assert data["warm_up_s"] == 0 and answer(*replay(trace), "--warm-up", "10s")["turns"] < 60
+
+
+def replay(trace):
+    return (PAPER, "--workload", trace, "--trace-times")
 
 
 @pytest.mark.parametrize(
@@ -148,8 +154,22 @@ def test_a_trace_at_its_own_times(tmp_path):
         (("--agents", "5", "--compare", ","), 3, "--compare"),
         (("--agents", "5", "--read-side", "shortest"), 3, "--read-side"),
         (("--agents", "5", "--prefill-placement", "three-clas"), 3, "did you mean three-class?"),
-        (("--agents", "5", "--mode", "dram-pool"), 3, "dram-pool is not simulated"),
-        (("--agents", "5", "--staging", "gds"), 3, "gds is not simulated"),
+        (("--agents", "5", "--duration", "10s"), 2, "--duration"),
+        (("--agents", "5", "--warm-up", "10s"), 2, "--warm-up"),
+        (("--trace-times", "--arrival-rate", "1"), 2, "one of"),
+        (("--agents", "5", "--trace-times"), 2, "one of"),
+        (("--find-capacity", "--elastic", "auto"), 2, "--elastic"),
+        (("--agents", "5", "--switch-cost", "3s"), 2, "--switch-cost"),
+        (("--agents", "1000000000000x"), 3, "--agents"),
+        (("--agents", "5", "--max-active", "0"), 3, "--max-active"),
+        (("--agents", "5", "--clusters", "4"), 3, "--clusters: 2 nodes of a side cannot be split into 4"),
+        (("--agents", "5", "--clusters", "1,x"), 3, '--clusters: "x"'),
+        (("--agents", "5", "--elastic", "100s:3P3D"), 3, "3P3D are not whole groups: prefill groups are of 2"),
+        (("--agents", "5", "--elastic", "100s:3P4D"), 3, "3P4D are not the 6 nodes of 2P4D"),
+        (("--agents", "5", "--elastic", "100:3P3D"), 3, "--elastic"),
+        (("--agents", "5", "--elastic", "100s:3P,3D"), 3, "is not TIME:xPyD"),
+        (("--agents", "5", "--elastic", "20s:2P4D,10s:2P4D"), 3, "not a time after the one before"),
+        (("--agents", "5", "--elastic", "auto"), 3, "no node of 2P4D can change its role"),
         (("--arrival-rate", "1", "--duration", "10"), 3, "--duration"),
         (("--arrival-rate", "1", "--duration", "10s", "--warm-up", "20s"), 3, "--warm-up"),
         (("--arrival-rate", "0.05", "--duration", "5s"), 3, "no turn ended"),
@@ -163,7 +183,7 @@ def test_a_trace_at_its_own_times(tmp_path):
         (("--arrival-rate", "1e300"), 3, "--arrival-rate"),
         (("--find-capacity", "--duration", "0s"), 3, "--duration: 0 s"),
         (("--find-capacity", "--duration", "1ms"), 3, "--duration: no agent arrives"),
-        (("--find-capacity", "--duration", "3s"), 3, "--duration: no turn ended"),
+        (("--find-capacity", "--duration", "1s"), 3, "--duration: no turn ended"),
         (("--find-capacity", "--duration", "1e9s"), 3, "--duration: in 1e+09 s more than 2,000,000 agents"),
         (("--agents", "5", "--timeline", "/no/such/folder/x.csv"), 3, "--timeline: /no/such/folder/x.csv"),
         (("--agents", "5", "--timeline", "/"), 3, "--timeline: / is a directory"),
@@ -183,6 +203,7 @@ def test_faults_are_one_clear_line(arguments, code, text):
     [
         (("--agents", "5", "--prefill", "1"), "Weights do not fit"),
         (("--agents", "5", "--set=workload.context=900000"), "longest context"),
+        (("--agents", "5", "--set=hardware.dram.kv_buffer=1GB"), "host buffer of a prefill node: 3.15 GB"),
     ],
 )
 def test_what_does_not_fit_is_an_answer(arguments, text):
@@ -218,9 +239,113 @@ def test_turns_that_are_stuck_miss_the_slo():
     # the turns that end are those with nothing to read; the first read alone takes days at 125 B/s
     assert data["ttft_s"]["mean"] < 4 and data["slo_met"] is False
     assert data["turns_waiting_at_end"] > data["turns"] and data["wait_at_end_mean_s"] > 4
-    assert all(0 <= share <= 1 for share in data["utilization"].values())
+    assert all(0 <= use["utilization"] <= 1 for use in data["resources"] if use["can_bind"])
     people = dualplan("simulate", *stuck)
     assert "SLO MISSED" in people.stdout and "wait for their first token" in people.stdout
+
+
+BUSY = ["--set=workload.turns=20", "--set=workload.context=20000"]
+
+
+def test_resources_in_all_views(tmp_path):
+    data = answer(PAPER, "--agents", "200", *BUSY)
+    uses = {use["name"]: use for use in data["resources"]}
+    for name in ("prefill_snic_ingress", "decode_cnic_write", "decode_dram", "prefill_buffer", "decode_hbm"):
+        assert 0 < uses[name]["utilization"] <= uses[name]["peak_utilization"] <= 1
+        assert uses[name]["utilization"] == data["utilization"][name]
+        assert len(data["series"]["utilization"][name]) == len(data["series"]["time_s"])
+    assert uses["decode_dram"]["max_over_mean"] >= 1 and data["over_capacity"] == []
+    # the mean over the run is the mean of the series, weighted by the time between its points
+    times = [0, *data["series"]["time_s"]]
+    series = data["series"]["utilization"]["decode_dram"]
+    mean = sum((b - a) * v for (a, b), v in zip(pairwise(times), series, strict=True)) / times[-1]
+    assert mean == pytest.approx(uses["decode_dram"]["utilization"])
+    columns = tmp_path / "line.csv"
+    people = dualplan("simulate", PAPER, "--agents", "200", *BUSY, "--timeline", columns).stdout
+    assert "decode DRAM" in people and max(map(len, people.splitlines())) <= 80
+    rows = list(csv.DictReader(io.StringIO(columns.read_text())))
+    assert float(rows[-1]["utilization.decode_dram"]) >= 0 and "max_over_mean.prefill_snic_ingress" in rows[0]
+
+
+def test_a_link_that_would_bind_is_said():
+    slow = (PAPER, "--agents", "200", *BUSY, "--set=hardware.dram.bandwidth=5GB/s")
+    data = answer(*slow)
+    over = {entry["resource"]: entry["times"] for entry in data["over_capacity"]}
+    assert over["decode_dram"] > 1 and any("decode DRAM would have to carry" in note for note in data["notes"])
+    assert "would have to carry" in dualplan("simulate", *slow).stdout
+
+
+def test_settings_that_only_feasible_uses_are_noted():
+    done = dualplan("simulate", *SMALL, "--balance", "1.3", "--collective-load", "0.5", "--json")
+    assert "balance is not used" in done.stderr and "collective_load" in done.stderr
+    data = json.loads(done.stdout)
+    plain = answer(*SMALL)
+    assert data["jct_s"] == plain["jct_s"]
+    # half of the compute NICs is left: they are twice as full, but for derived collectives
+    assert data["utilization"]["prefill_cnic_write"] > plain["utilization"]["prefill_cnic_write"]
+
+
+def test_limits_say_which_of_them_are_defaults():
+    flags = ("--hardware", "dualpath-hopper", "--model", "ds-27b", "--workload", "dualpath-32k")
+    call = (*flags, "--prefill", "1", "--decode", "1", "--arrival-rate", "0.05", "--duration", "900s")
+    data = answer(*call, "--slo-ttft", "2s")
+    assert data["slo"]["given"] == ["ttft"] and data["slo"]["defaults"] == ["tpot"]
+    assert "TPOT 50.0 ms by default" in dualplan("simulate", *call, "--slo-ttft", "2s").stdout
+
+
+def test_a_short_search_is_said():
+    data = answer(PAPER, "--find-capacity", "--duration", "60s")
+    assert any("is short" in note and "capacity is too high" in note for note in data["notes"])
+
+
+def test_clusters_and_roles_are_compared():
+    flags = ("--hardware", "dualpath-hopper", "--model", "ds-27b", "--workload", "dualpath-32k")
+    small = (*flags, "--prefill", "2", "--decode", "2", "--agents", "20", "--set=workload.turns=5")
+    data = answer(*small, "--clusters", "1,2")
+    assert [row["clusters"] for row in data["modes"]] == [1, 2]
+    assert data["modes"][0]["turns"] == data["modes"][1]["turns"] == 100
+    one, two = answer(*small, "--elastic", "1s:1P3D", "--switch-cost", "1s")["modes"]
+    assert one["role_changes"] == [] and two["label"].endswith("elastic")
+    (change,) = two["role_changes"]
+    assert change["decided_s"] == 1 and change["ready_s"] >= 2
+    assert (change["prefill_nodes"], change["decode_nodes"]) == (1, 3)
+
+
+@pytest.mark.parametrize("asked", [("--compare", "basic,dual-path,oracle"), ("--runs", "40"), ("--find-capacity",)])
+def test_ctrl_c_keeps_what_is_known(asked):
+    size = ("--agents", "2000") if "--find-capacity" not in asked else ()
+    command = [sys.executable, "-c", INTERRUPT, "simulate", str(PAPER), *size, *asked, "--json"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 130, done.stderr
+    data = json.loads(done.stdout)
+    assert data["interrupted"] is True
+    if "--compare" in asked:
+        assert [row["mode"] for row in data["modes"]] == ["basic", "dual-path"] and data["not_run"] == ["oracle"]
+        assert data["modes"][0]["jct_s"] > 0 and data["modes"][1]["jct_s"] is None
+        assert data["modes"][1]["stopped"] == "interrupted" and data["modes"][1]["turns"] > 0
+    elif "--runs" in asked:
+        assert data["jct_s"] > 0 and data["stopped"] == "all agents done"
+    else:
+        assert data["interval_closed"] is False and len(data["runs"]) == 1
+
+
+INTERRUPT = """
+import sys
+from dualplan.serving import kernel, layout
+real, runs = kernel.compiled().run, []
+def stops(s, budget):
+    # the first run goes through, the second one is stopped by Ctrl-C in its middle
+    done = real(s, 20000)
+    if not any(s.counter is one for one in runs):
+        runs.append(s.counter)
+    if len(runs) == 2 and s.counter[layout.N_EVENTS] > 20000:
+        raise KeyboardInterrupt
+    return done
+fake = kernel.Kernel(stops)
+kernel.compiled = lambda: fake
+from dualplan.cli import app
+sys.exit(app.run(sys.argv[1:]))
+"""
 
 
 def test_help_loads_no_numpy():
