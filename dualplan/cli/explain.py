@@ -10,7 +10,7 @@ from dualplan.cli.options import Format, FormatOption, JsonOption, OutputOption,
 from dualplan.cli.scenario_flags import ScenarioFlags, scenario_command
 
 if TYPE_CHECKING:
-    from dualplan.plan.explain import Equation
+    from dualplan.plan.equation import Equation
     from dualplan.plan.solve_for import Solution
     from dualplan.spec.scenario import Scenario
 
@@ -105,7 +105,8 @@ def _names(flags: ScenarioFlags, names: list[str]) -> list[str]:
 def _chosen(scenario: Scenario, names: list[str]) -> tuple[Equation, ...]:
     """The equations of these names, in their order; all of them without names. Raises InputError."""
     from dualplan.errors import InputError, did_you_mean, problem
-    from dualplan.plan.explain import GROUPS, equations
+    from dualplan.plan.equation import GROUPS
+    from dualplan.plan.explain import equations
     from dualplan.plan.resources import TITLES
 
     found = equations(scenario)

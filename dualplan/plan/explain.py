@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import msgspec
-
 from dualplan.model import closed_form, compute, kv, latency
 from dualplan.model.closed_form import Constraint
 from dualplan.model.collectives import decode_exchange_bytes, prefill_exchange_bytes, remote_copies, remote_nodes
@@ -26,9 +24,20 @@ from dualplan.model.symbolic import Known, value_of
 from dualplan.model.throughput import Use
 from dualplan.model.traffic import SIDES, amount, charges, hits_only, steps
 from dualplan.nomenclature import QUANTITIES
+from dualplan.plan.equation import (
+    OWN,
+    RELATIONS,
+    Equation,
+    Sign,
+    expanded,
+    of_quantity,
+    of_resource,
+    short_form,
+    tidy,
+)
 from dualplan.plan.evaluate import decode_bytes, decode_sequences, misfits, unloaded_ttft
 from dualplan.plan.in_symbols import as_found, same, symbolic_demand, symbolic_setup
-from dualplan.plan.notation import Input, Symbols, quantity_latex, quantity_text
+from dualplan.plan.notation import Symbols, quantity_latex, quantity_text
 from dualplan.plan.problem import (
     SINGLE_SIDED,
     build,
@@ -42,73 +51,6 @@ from dualplan.spec.hardware import Hardware
 from dualplan.spec.parallel import Parallel
 from dualplan.spec.scenario import Scenario
 from dualplan.spec.workload import mean_turns
-
-GROUPS = {
-    "turn": "What a turn moves and computes",
-    "loads": "What the links carry",
-    "capacities": "What the resources can do",
-    "range": "P/D ratios at which no link binds before the storage NICs",
-    "throughput": "The rate",
-    "latency": "Latencies",
-    "pairs": "Traffic of a pair of GPUs",
-}
-"""Groups of equations in the order in which they are shown."""
-
-OWN = "dualplan"
-
-
-class Equation(msgspec.Struct, frozen=True, kw_only=True):
-    """One equation of a scenario.
-
-    ``name``: the resource as ``feasible`` prints it, or a quantity of the nomenclature. ``kind`` tells its equations
-    apart: load, capacity, bound, condition, value. ``text``, ``latex``, ``mathml``: the equation with symbols;
-    ``substituted`` and ``substituted_latex``: the right side with numbers. ``value`` in ``unit`` (SI); ``exact``: a
-    fraction where the value is one. ``derivation``: where it comes from, a line each.
-    """
-
-    name: str
-    kind: str
-    group: str
-    title: str
-    symbol: str
-    relation: str
-    text: str
-    latex: str
-    mathml: str
-    substituted: str
-    substituted_latex: str
-    value: float
-    unit: str
-    exact: str | None
-    derivation: tuple[str, ...]
-    inputs: tuple[Input, ...]
-    source: str
-
-
-class Sign(msgspec.Struct, frozen=True):
-    """The left side of an equation: text, LaTeX, MathML."""
-
-    text: str
-    latex: str
-    mathml: str
-
-
-_RELATIONS = {"=": "=", "≥": r"\ge", "≤": r"\le"}
-
-
-def of_quantity(name: str) -> Sign:
-    """The symbol of a quantity of the nomenclature."""
-    quantity = QUANTITIES[name]
-    base, _, below = quantity.symbol.partition("_")
-    mathml = f"<msub><mi>{base}</mi><mi>{below}</mi></msub>" if below else f"<mi>{base}</mi>"
-    return Sign(quantity.symbol, quantity.latex, mathml)
-
-
-def of_resource(letter: str, title: str) -> Sign:
-    """A letter with the name of a resource below it."""
-    below = title.replace("-", "{-}").replace(" ", r"\ ")
-    mathml = f"<msub><mi>{letter}</mi><mtext>{title}</mtext></msub>"
-    return Sign(f"{letter}[{title}]", rf"{letter}_{{\mathrm{{{below}}}}}", mathml)
 
 
 def equations(scenario: Scenario) -> tuple[Equation, ...]:
@@ -154,12 +96,12 @@ class Derivation:
     ) -> Equation:
         """An equation from its left side and a right side that remembers its formula."""
         symbols = self.symbols
-        formula = _tidy(right.formula if isinstance(right, Known) else Known(right, 0).value)
+        formula = tidy(right.formula if isinstance(right, Known) else Known(right, 0).value)
         found = float(value_of(right) if value is None else value)
         numbers, numbers_latex = symbols.substituted(formula), symbols.substituted_latex(formula)
         if formula.is_Symbol or formula.is_number:
             numbers, numbers_latex = "", ""
-        sign = _RELATIONS[relation]
+        sign = RELATIONS[relation]
         text, latex, written = symbols.text(formula), symbols.latex(formula), symbols.mathml(formula)
         if text == left.text:  # an input: it stands for itself
             text, latex = quantity_text(found, unit), quantity_latex(found, unit)
@@ -352,7 +294,7 @@ class Derivation:
             if parts:
                 yield f"a turn read on the {path} side: " + "; ".join(parts)
                 if isinstance(total, Known):
-                    yield f"together {self.symbols.text(_tidy(total.formula))} = {quantity_text(total.value, 'B')}"
+                    yield f"together {self.symbols.text(tidy(total.formula))} = {quantity_text(total.value, 'B')}"
             elif not total:
                 yield f"a turn read on the {path} side puts nothing on it"
 
@@ -398,13 +340,13 @@ class Derivation:
         symbols, lines = self.symbols, []
         for name, share in (("prefill", known.prefill_share), ("decode", known.decode_share)):
             if share:
-                text = symbols.text(_expanded(share))
+                text = symbols.text(expanded(share))
                 lines.append(
                     f"bytes on it for a byte of hit read on the {name} side: {text} = {float(value_of(share)):.4g}"
                 )
         lines.append(
-            f"with all storage NICs busy it holds while {symbols.text(_tidy(carried.formula))} <= "
-            f"{symbols.text(_tidy(known.capacity.formula))}"
+            f"with all storage NICs busy it holds while {symbols.text(tidy(carried.formula))} <= "
+            f"{symbols.text(tidy(known.capacity.formula))}"
         )
         moves = busy_exact[1] * numbers.decode_share if prefill else busy_exact[0] * numbers.prefill_share
         fixed = busy_exact[0] * numbers.prefill_share if prefill else busy_exact[1] * numbers.decode_share
@@ -448,7 +390,7 @@ class Derivation:
             if constraint.name == name and moves:
                 value = bound(constraint.capacity, *busy, constraint.prefill_share, constraint.decode_share)
                 if value_of(value) > 0:
-                    yield f"with hit bytes alone: {self.symbols.text(_tidy(value.formula))} = {value:.4g}"
+                    yield f"with hit bytes alone: {self.symbols.text(tidy(value.formula))} = {value:.4g}"
 
     # ---------------------------------------------------------------- rate and latencies
 
@@ -488,7 +430,7 @@ class Derivation:
                     "value",
                     "throughput",
                     of_quantity("decode_read_share"),
-                    Known(share.value, _short(share.formula)),
+                    Known(share.value, short_form(share.formula)),
                     "1",
                     derivation=lines,
                 )
@@ -583,29 +525,3 @@ def _charged(resource: Resource, name: str) -> int:
     if resource.name in ("pcie_uplink", "numa_link"):
         return int(name.startswith(f"{resource.side}_pcie_"))
     return int(name == resource.name)
-
-
-def _expanded(value: Any) -> Any:
-    import sympy as sp
-
-    return sp.expand(value.formula) if isinstance(value, Known) else sp.Rational(value.numerator, value.denominator)
-
-
-def _tidy(formula: Any) -> Any:
-    """A formula as one fraction with few brackets; roots of squares are taken."""
-    import sympy as sp
-
-    formula = sp.sympify(formula, rational=True) if isinstance(formula, int | float) else formula
-    if formula.has(sp.Pow) and any(power.exp == sp.Rational(1, 2) for power in formula.atoms(sp.Pow)):
-        formula = formula.replace(
-            lambda part: part.is_Pow and part.exp == sp.Rational(1, 2), lambda part: sp.sqrt(sp.factor(part.base))
-        )
-    together = sp.together(formula)
-    return min((formula, together, _short(formula)), key=sp.count_ops)
-
-
-def _short(formula: Any) -> Any:
-    """The fraction with what cancels taken out, where that is no longer than before."""
-    import sympy as sp
-
-    return min((formula, sp.factor(formula)), key=sp.count_ops) if sp.count_ops(formula) < 300 else formula

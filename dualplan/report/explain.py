@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from dualplan.nomenclature import QUANTITIES
 from dualplan.plan.assumptions import assumptions, inputs_sha256, sources
+from dualplan.plan.equation import GROUPS, Equation
 from dualplan.plan.evaluate import Evaluation
-from dualplan.plan.explain import GROUPS, Equation
 from dualplan.plan.notation import Input, quantity_text
 from dualplan.plan.parameters import Parameter
 from dualplan.plan.resources import TITLES

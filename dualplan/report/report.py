@@ -124,7 +124,8 @@ def risks_section(review: Review) -> Section:
 
 def equations_section(review: Review) -> Section:
     """Every equation of the answer by group, folded, with numbers in place of symbols and its derivation."""
-    from dualplan.plan.explain import GROUPS, equations
+    from dualplan.plan.equation import GROUPS
+    from dualplan.plan.explain import equations
 
     found = equations(review.answer.scenario)
     blocks: list[Block] = [Paragraph(say("equations.lead"))]
