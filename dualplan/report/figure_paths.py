@@ -19,6 +19,9 @@ BUSY = 0.7
 _ROWS = {"snic": 118.0, "host": 212.0, "cnic": 306.0, "gpu": 400.0}
 _CENTRE = {"prefill": 155.0, "decode": 605.0}
 _BOX = (106.0, 38.0)
+MIDDLE = 380.0
+_BYPASS_ROWS = {("prefill", True): 230.0, ("decode", True): 255.0, ("decode", False): 370.0, ("prefill", False): 396.0}
+"""Heights of the words of movements that pass a box by, by side and whether they go down: none over another."""
 _STORAGE = (300.0, 460.0, 20.0, 58.0)
 
 
@@ -119,7 +122,9 @@ def _line(axes: Axes, points: Sequence[tuple[float, float]], used: float | None)
     axes.add_patch(arrow)
 
 
-def _words(axes: Axes, x: float, y: float, arrow: Arrow, align: str, lines: tuple[str, ...] = ()) -> None:
+def _words(
+    axes: Axes, x: float, y: float, arrow: Arrow, align: str, lines: tuple[str, ...] = (), size: float = 7.5
+) -> None:
     shown = lines or (arrow.load, arrow.capacity)
     for number, text in enumerate(shown):
         axes.text(
@@ -128,7 +133,7 @@ def _words(axes: Axes, x: float, y: float, arrow: Arrow, align: str, lines: tupl
             text,
             ha=align,
             va="center",
-            fontsize=7.5,
+            fontsize=size,
             fontweight="bold" if number == 0 else "normal",
             color=INK,
             zorder=5,
@@ -148,7 +153,7 @@ def _draw(axes: Axes, arrow: Arrow) -> None:
         right = end_x > x
         sign, lane = (1.0, -7.0) if right else (-1.0, 7.0)
         _line(axes, [(x + sign * _BOX[0] / 2, y + lane), (end_x - sign * _BOX[0] / 2, y + lane)], arrow.used)
-        _words(axes, 380, y + lane + (-18 if right else 18), arrow, "center")
+        _words(axes, MIDDLE, y + lane + (-18 if right else 18), arrow, "center")
     elif abs(end_y - y) > 100:
         _bypass(axes, arrow, x, y, end_y)
     else:
@@ -173,30 +178,20 @@ def _storage(axes: Axes, arrow: Arrow) -> None:
 
 
 def _bypass(axes: Axes, arrow: Arrow, x: float, y: float, end_y: float) -> None:
-    """A movement that passes a box by, such as a copy between host memory and GPU: along the outer edge of the node."""
-    outward = -1 if x < 380 else 1
-    lane = x + outward * (138 if end_y > y else 128)
-    edge = x + outward * _BOX[0] / 2
-    shift = 6 if end_y > y else -6
+    """A movement that passes a box by, such as a copy between host memory and GPU: along the inner edge of the node."""
+    inward, down = (1 if x < MIDDLE else -1), end_y > y
+    lane = x + inward * (157 if down else 168)
+    edge = x + inward * _BOX[0] / 2
+    shift = 6 if down else -6
     _line(axes, [(edge, y + shift), (lane, y + shift), (lane, end_y + shift), (edge, end_y + shift)], arrow.used)
-    middle = (y + end_y) / 2
-    row = min(_ROWS.values(), key=lambda value: abs(value - middle))
-    inner, align = (lane + 5, "left") if outward < 0 else (lane - 5, "right")
-    capacity = arrow.capacity.split(", ") if arrow.capacity else []
-    _words(
-        axes,
-        inner if end_y > y else lane - outward * 5,
-        row + (-20 if end_y > y else 20),
-        arrow,
-        align,
-        (arrow.load, *capacity),
-    )
+    row = _BYPASS_ROWS["prefill" if x < MIDDLE else "decode", down]
+    _words(axes, lane + inward * 5, row, arrow, "left" if inward > 0 else "right")
 
 
 def _loop(axes: Axes, arrow: Arrow, x: float, y: float) -> None:
     """Between NICs of one side: out of the box and back in on its outer edge."""
-    outward = -1 if x < 380 else 1
-    edge, far = x + outward * _BOX[0] / 2, x + outward * (_BOX[0] / 2 + 16)
+    outward = -1 if x < MIDDLE else 1
+    edge, far = x + outward * _BOX[0] / 2, x + outward * (_BOX[0] / 2 + 10)
     _line(axes, [(edge, y - 8), (far, y - 8), (far, y + 8), (edge, y + 8)], arrow.used)
     capacity = arrow.capacity.split(", ") if arrow.capacity else []
-    _words(axes, far + outward * 4, y, arrow, "right" if outward < 0 else "left", (arrow.load, *capacity))
+    _words(axes, far + outward * 3, y, arrow, "right" if outward < 0 else "left", (arrow.load, *capacity), 7)

@@ -65,7 +65,8 @@ def range_bars(name: str, title: str, bars: Sequence[RangeBar], ratio: float, ch
         )
         for place, bar in enumerate(bars):
             if bar.empty:
-                axes.text(ratio, place, f" {bar.empty}", va="center", fontsize=8.5)
+                empty = {"facecolor": PAPER, "edgecolor": "none", "pad": 2}
+                axes.text(ratio, place, bar.empty, ha="center", va="center", fontsize=8.5, bbox=empty)
                 continue
             start, end = bar.lower or left, bar.upper or right
             axes.barh(

@@ -40,10 +40,14 @@ def files(tmp_path_factory):
     other = folder / "other.yaml"
     text = re.sub(r"(?m)^name:.*$", "", Path(PAPER).read_text(encoding="utf-8"))
     other.write_text(text + f"\nname: {json.dumps(NAME)}\n", encoding="utf-8")
+    for name, keys in (("gds", "staging: gds\ncopy: engine"), ("pool", "mode: dram-pool\ncopy: engine")):
+        lines = re.sub(r"(?m)^mode:.*$", "", text)
+        (folder / f"{name}.yaml").write_text(f"{lines}\nname: {name}\n{keys}\n", encoding="utf-8")
     for arguments, name in (
+        ([folder / "gds.yaml", folder / "pool.yaml"], "paths.html"),
         ([PAPER, "--arrival-rate=0.2"], "one.html"),
         ([PAPER, "--lang=zh"], "zh.html"),
-        ([PAPER, str(other), "--set=hardware.snic.count=2"], "two.html"),
+        ([PAPER, other, "--set=hardware.snic.count=2"], "two.html"),
     ):
         done = dualplan("report", *arguments, "-o", folder / name, "--exit-zero")
         assert done.returncode == 0, done.stderr
@@ -90,7 +94,7 @@ def test_opens_without_a_fault_or_request_and_shows_its_figures(browser, files, 
     page.context.close()
 
 
-@pytest.mark.parametrize("name", ["one.html", "zh.html", "two.html"])
+@pytest.mark.parametrize("name", ["one.html", "zh.html", "two.html", "paths.html"])
 def test_labels_of_the_figures_do_not_leave_them_or_cover_each_other(browser, files, name):
     page, _ = opened(browser, files / name, viewport={"width": 1280, "height": 900})
     found = page.evaluate(
