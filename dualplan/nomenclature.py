@@ -187,7 +187,7 @@ _ROWS: tuple[tuple[str, ...], ...] = (
         "t_2",
         "t_2",
         "s",
-        "time of a decode step for each squared sequence of an engine",
+        "time of a decode step for each squared sequence",
         _OWN,
     ),
     ("prefill_pass_base_s", "t_b", "t_b", "s", "time of a prefill pass whatever it holds", _OWN),

@@ -81,6 +81,13 @@ def time_to_first_token(passing: Any, reading: Any) -> Any:
     return maximum(passing, reading + passing / 2) + passing
 
 
+def place_taken(passing: Any, to_first_token: Any, handover: Any) -> Any:
+    """Seconds that a place on a decode engine is taken for a turn before it decodes there [s]: on average half a pass
+    from when it falls free to the next fetch, then until the first token, and to the decode side.
+    """
+    return passing / 2 + to_first_token + handover
+
+
 def unloaded_time_to_first_token(base: Any, work: Any, reading: Any) -> Any:
     """Time to first token of a turn that meets no other [s]: half an empty pass until it is fetched, the read until a
     boundary, and a pass with it alone.

@@ -7,6 +7,7 @@ from typing import Any
 from dualplan.plan.evaluate import Evaluation
 from dualplan.plan.problem import SINGLE_SIDED, reachable_read_rate
 from dualplan.plan.resources import cnic_bandwidth, storage_bandwidth
+from dualplan.serving.times import fitted
 from dualplan.spec.hardware import Hardware, unsourced
 from dualplan.spec.scenario import Scenario
 from dualplan.units import show
@@ -19,12 +20,12 @@ def assumptions(answer: Evaluation) -> tuple[str, ...]:
     """Assumptions that matter to this answer, a phrase each; where it departs from DualPath, the paper is named."""
     settings, demand = answer.scenario.settings, answer.demand
     found = [
-        "steady means without queueing, batching or skew between GPUs: rates are upper, latencies and buffers lower "
-        "bounds (dualplan simulate adds these)",
+        _steady(answer),
         f"compute times: {demand.compute_origin}",
         f"KV format {demand.kv_format}; prefill {answer.prefill_parallel}, decode {answer.decode_parallel}",
         _balance(answer),
         _collective_text(answer),
+        *_expert_groups(answer),
     ]
     if settings.mode not in SINGLE_SIDED:
         found.append(
@@ -47,7 +48,9 @@ def assumptions(answer: Evaluation) -> tuple[str, ...]:
             found += _machine(answer, hardware)
     if answer.scenario.variants:
         found.append("the P/D ranges are those of the usual nodes")
-    if settings.uncertain:
+    if settings.uncertain and answer.scenario.variants:
+        found.append("uncertain values are at their centres: they are not sampled where nodes of a side differ")
+    elif settings.uncertain:
         found.append(
             "uncertain values are independent, x +- d normal with standard deviation d, a..b equally likely; all else "
             "is for their centres"
@@ -56,6 +59,35 @@ def assumptions(answer: Evaluation) -> tuple[str, ...]:
     if flags:
         found.append("given: " + ", ".join(sorted(flags)))
     return tuple(found)
+
+
+def _steady(answer: Evaluation) -> str:
+    passes = answer.demand.passes
+    if passes is None:
+        return (
+            "steady means without queueing, batching or skew between GPUs: rates are upper, latencies and buffers "
+            "lower bounds (dualplan simulate adds these)"
+        )
+    return (
+        "steady means of a full deployment: prefill in synchronised passes, each "
+        f"{show(passes.base, 's', 2)} and its slowest engine {passes.excess:.2g} mean turns above the others, turns on "
+        "decode engines from fetch on; latencies and buffers are lower bounds (dualplan simulate adds queueing)"
+    )
+
+
+def _expert_groups(answer: Evaluation) -> list[str]:
+    """Expert-parallel groups larger than those of the deployment that was fitted, which simulate repeats."""
+    found, notes = fitted(answer.scenario), []
+    for side in ("prefill", "decode"):
+        usual = None if found is None else getattr(found.chosen, f"{side}_ep")
+        chosen = getattr(answer, f"{side}_parallel").ep
+        if usual is not None and chosen > usual:
+            how = f"--{side}-parallel ep={usual},dp={usual} to do so as well"
+            notes.append(
+                f"{side}: fitted with expert-parallel groups of {usual} GPUs, which simulate repeats; here they have "
+                f"{chosen} GPUs ({how})"
+            )
+    return notes
 
 
 def _balance(answer: Evaluation) -> str:

@@ -24,7 +24,7 @@ from dualplan.plan.problem import (
     SINGLE_SIDED,
     Problem,
     Setup,
-    before_first_token,
+    before_decode,
     build,
     decode_engines,
     decode_turns,
@@ -310,7 +310,7 @@ def decode_sequences(setup: Setup, demand: TurnDemand, turns_per_s: Any, share: 
         demand.decode_base, demand.decode_slope, turns_per_s / engines, demand.generated, demand.decode_quadratic
     )
     if demand.passes is not None:
-        before = before_first_token(setup, demand, demand.passes, value_of(turns_per_s)) + demand.passes.handover
+        before = before_decode(setup, demand, demand.passes, value_of(turns_per_s))
         return engines * decoding + turns_per_s * before
     held = held_before(setup, demand)
     return engines * decoding + turns_per_s * ((1 - share) * held[0] + share * held[1])

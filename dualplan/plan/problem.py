@@ -27,6 +27,7 @@ from dualplan.model.passes import (
     held_turns,
     pass_rate,
     pass_time_at_rate,
+    place_taken,
     read_response,
     root,
     time_to_first_token,
@@ -308,6 +309,7 @@ def _timed(setup: Setup, mode: Mode, found: Fitted | None, *, derive_collectives
             read_service=0.0 if mode == "oracle" else reading,
             read_sides=_reading_sides(mode) if amounts.read else (),
             prefill_bytes=BASIC_COPIES * (amounts.hit + amounts.miss) if mode == "basic" else 0.0,
+            held_bytes=demand.sequence_bytes * _longer_generate_more(scenario),
             alike=variation == 0,
         )
         changes |= {
@@ -348,6 +350,22 @@ def _mean_work(scenario: Scenario, costs: tuple[float, float, float, float]) -> 
     return mean, attention, variance**0.5 / mean if mean else 0.0
 
 
+def _longer_generate_more(scenario: Scenario) -> float:
+    """Mean generated tokens with turns weighted by length, over the plain mean: by how much the sequences that decode
+    at a moment are longer than those of all turns.
+    """
+    workload, mix = scenario.workload, mean_turn(scenario.workload).mix
+    if workload.per_turn is not None and not workload.classes:
+        means = workload.per_turn
+        held = means.generated if means.generated_by_length is None else means.generated_by_length
+        return held / means.generated if means.generated else 1.0
+    lengths = [turn.context + turn.append + turn.generated for turn in mix]
+    length = sum(turn.weight * size for turn, size in zip(mix, lengths, strict=True))
+    generated = sum(turn.weight * turn.generated for turn in mix)
+    both = sum(turn.weight * turn.generated * size for turn, size in zip(mix, lengths, strict=True))
+    return both / (length * generated) if generated else 1.0
+
+
 def _prefill_resources(setup: Setup, demand: TurnDemand, mode: Mode) -> list[Resource]:
     gpus, passes = setup.prefill_nodes * setup.scenario.hardware.gpu.count, demand.passes
     rate = gpus / demand.prefill_gpu_seconds
@@ -383,13 +401,11 @@ def _prefill_turns(setup: Setup, demand: TurnDemand, passes: Passes) -> Any:
 def decode_turns(setup: Setup, demand: TurnDemand, passes: Passes) -> Any:
     """Turns that the decode engines can hold."""
     room = value_of(setup.decode_memory.kv_bytes_per_gpu) / demand.kv_per_gpu["decode"]
-    return value_of(decode_engines(setup)) * held_turns(room, value_of(demand.sequence_bytes), alike=passes.alike)
+    return value_of(decode_engines(setup)) * held_turns(room, passes.held_bytes, alike=passes.alike)
 
 
 def before_first_token(setup: Setup, demand: TurnDemand, passes: Passes, turns_per_s: Any) -> Any:
     """Seconds from fetch to first token at a turn rate of the deployment. Numbers, not symbols."""
-    work = value_of(demand.prefill_gpu_seconds) / setup.prefill_parallel.tp
-    passing = pass_time_at_rate(passes.base, work, passes.excess, turns_per_s / prefill_engines(setup))
     reading: Any = 0.0
     if passes.read_sides:
         sides = dict(setup.scenario.sides)
@@ -400,7 +416,20 @@ def before_first_token(setup: Setup, demand: TurnDemand, passes: Passes, turns_p
         service = value_of(passes.read_service)
         # a closed queue is never longer than all turns that may be under way
         reading = read_response(service, minimum(turns_per_s / nics, 1 / service), maximum(most / nics, 1))
-    return time_to_first_token(passing, reading)
+    return time_to_first_token(_passing(setup, demand, passes, turns_per_s), reading)
+
+
+def before_decode(setup: Setup, demand: TurnDemand, passes: Passes, turns_per_s: Any) -> Any:
+    """Seconds that a place on a decode engine is taken for a turn before it decodes, as :func:`before_first_token`."""
+    passing = _passing(setup, demand, passes, turns_per_s)
+    first = before_first_token(setup, demand, passes, turns_per_s)
+    return place_taken(passing, first, value_of(passes.handover))
+
+
+def _passing(setup: Setup, demand: TurnDemand, passes: Passes, turns_per_s: Any) -> Any:
+    """Time of a pass at a turn rate of the deployment [s]."""
+    work = value_of(demand.prefill_gpu_seconds) / setup.prefill_parallel.tp
+    return pass_time_at_rate(passes.base, work, passes.excess, turns_per_s / prefill_engines(setup))
 
 
 def prefill_engines(setup: Setup) -> Any:
@@ -434,7 +463,7 @@ def _rate_from_decode_hbm(setup: Setup, demand: TurnDemand) -> Any:
     most = decode_turns(setup, demand, passes)
 
     def over(rate: Any) -> Any:
-        before = before_first_token(setup, demand, passes, rate) + value_of(passes.handover)
+        before = before_decode(setup, demand, passes, rate)
         decoding = batch_at_turn_rate(base, slope, rate / engines, generated, demand.decode_quadratic)
         return rate * before + engines * decoding - most
 

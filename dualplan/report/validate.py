@@ -21,7 +21,7 @@ LISTED = 40
 ASSUMPTIONS = [
     "service times of the simulation: the shipped parameter sets, fitted on some of these runs (fitted_on in "
     "dualplan/data/calibration.yaml); the other runs are predictions",
-    "trajectories: the population of dualplan/data/calibration-population.yaml, seed 0; online runs of 3,000 s",
+    "trajectories: the recipe of dualplan/data/trajectories.yaml, seed 0; online runs of 3,000 s",
     "node: dualpath-hopper, the paper's",
 ]
 

@@ -62,18 +62,16 @@ def equal_turns(workload: Workload) -> Trajectories:
 
 
 def for_workload(workload: Workload, *, count: int = 500, seed: int = 0) -> Trajectories:
-    """Trajectories of a workload: drawn from its population, from its distributions, or its mean turn if it has means
-    only. Raises InputError for a recipe that has no population.
+    """Trajectories of a workload: grown from its recipe, dealt from its distributions, or its mean turn if it has means
+    only. Raises InputError for a recipe that is not known.
     """
-    if workload.recipe is not None:
-        from dualplan.serving.population import draw, load_population
-
-        if workload.recipe != "dualpath" or workload.max_length is None:
-            raise InputError("workload.recipe", f'"{workload.recipe}" cannot be simulated', "known: dualpath")
-        return draw(load_population(), workload.max_length, count, seed)
     lengths = (workload.turns, workload.context, workload.append, workload.generated)
+    name = workload.name or "the workload"
+    if workload.recipe is not None:
+        origin = f"{count} trajectories of {name} from the recipe {workload.recipe}, seed {seed}"
+        return _as_columns(generate_trajectories(workload, count, seed), origin)
     if any(isinstance(length, Distribution) for length in lengths):
-        origin = f"{count} trajectories dealt from the distributions of {workload.name or 'the workload'}, seed {seed}"
+        origin = f"{count} trajectories dealt from the distributions of {name}, seed {seed}"
         return _as_columns(generate_trajectories(workload, count, seed), origin)
     return equal_turns(workload)
 

@@ -60,7 +60,8 @@ class TurnMeans(msgspec.Struct, frozen=True, kw_only=True):
     """Means over all turns [tokens]: cached prefix before the append, append, generated.
 
     ``context_scatter`` and ``append_scatter``: standard deviation over mean of all turns; 0 where it is not known. They
-    tell how unevenly turns load the engines of a pass.
+    tell how unevenly turns load the engines of a pass. ``generated_by_length``: mean of what is generated with turns
+    weighted by their length at the end, as memory that they hold counts them; as ``generated`` if it is not known.
     """
 
     context: NonNegative
@@ -68,6 +69,7 @@ class TurnMeans(msgspec.Struct, frozen=True, kw_only=True):
     generated: NonNegative
     context_scatter: NonNegative = 0.0
     append_scatter: NonNegative = 0.0
+    generated_by_length: NonNegative | None = None
 
 
 class HitRate(msgspec.Struct, frozen=True, kw_only=True):

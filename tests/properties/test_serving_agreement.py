@@ -12,12 +12,12 @@ from dualplan.plan.evaluate import evaluate
 from dualplan.serving import kernel
 from dualplan.serving import layout as k
 from dualplan.serving.cluster import cluster, state
-from dualplan.serving.population import draw, load_population
 from dualplan.serving.run import offline, online
 from dualplan.serving.times import Times, from_roofline
-from dualplan.serving.trajectories import Trajectories, dealt, equal_turns
+from dualplan.serving.trajectories import Trajectories, dealt, equal_turns, for_workload
 from dualplan.spec.load import Node
 from dualplan.spec.scenario import resolve, set_flags
+from dualplan.spec.workload import load_workload
 
 KV_27B = 21720
 """Bytes of KV-cache of a token of the DS 27B model: (656 + 68) * 30."""
@@ -67,7 +67,7 @@ def times(**values):
     return msgspec.structs.replace(NOTHING, **values)
 
 
-PEOPLE = draw(load_population(), 32768, 60, 5)
+PEOPLE = for_workload(load_workload("dualpath-32k"), count=60, seed=5)
 BUSY = times(
     pass_base=0.02,
     per_request=0.002,
@@ -248,8 +248,14 @@ def test_decode_memory_holds_turns_back():
 # ---------------------------------------------------------------- the steady model
 
 
-def steady(mode, *sets, model="deepseek-v3.2"):
-    """Turns/s of ``feasible`` and of a long job without ramp and tail, both on the roofline, for one class of turns."""
+ROOFLINE = ("hardware.efficiency.prefill=0.15", "hardware.efficiency.hbm=0.9", "hardware.snic.time_per_read=6ms")
+"""Figures of the profile, given, so that they win over the parameter set."""
+
+
+def steady(mode, *sets, model="deepseek-v3.2", nodes=(2, 4), roofline=False):
+    """Turns/s of ``feasible`` and of a long job without ramp and tail, for one class of turns: both on the roofline, or
+    both with the fitted set.
+    """
     flags = [("balance", "1"), ("mode", mode)]
     tree = Node(
         {
@@ -259,18 +265,19 @@ def steady(mode, *sets, model="deepseek-v3.2"):
                 ("hardware", "dualpath-hopper"),
                 ("model", model),
                 ("workload", "dualpath-64k"),
-                ("prefill_nodes", "2"),
-                ("decode_nodes", "4"),
+                ("prefill_nodes", str(nodes[0])),
+                ("decode_nodes", str(nodes[1])),
             )
         },
         "test",
         origin="flag",
     )
     row = ["workload.context=32768", "workload.append=256", "workload.generated=64", "workload.turns=40"]
-    found = resolve(tree, sets=set_flags([*row, *sets]))
+    found = resolve(tree, sets=set_flags([*row, *(ROOFLINE if roofline else ()), *sets]))
     answer = evaluate(found)
     turns = equal_turns(found.workload)
-    laid = cluster(found, turns, times=from_roofline(found, answer.prefill_parallel, answer.decode_parallel))
+    times = from_roofline(found, answer.prefill_parallel, answer.decode_parallel) if roofline else None
+    laid = cluster(found, turns, times=times)
     s = state(laid, turns, np.zeros(1024), seed=0)
     kernel.compiled().run(s, 10**9)
     when = s.record_time[: s.counter[k.N_RECORDS]]
@@ -288,8 +295,29 @@ def steady(mode, *sets, model="deepseek-v3.2"):
     ],
 )
 def test_one_class_converges_to_the_steady_rate(mode, sets, binds):
-    answer, turns_per_s = steady(mode, *sets)
+    answer, turns_per_s = steady(mode, *sets, roofline=True)
     assert answer.bottleneck.resource.endswith(binds)
+    assert answer.demand.passes is None
+    assert turns_per_s == pytest.approx(answer.turns_per_s, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("model", "nodes", "mode", "sets"),
+    [
+        ("deepseek-v3.2", (2, 4), "layerwise", []),
+        ("deepseek-v3.2", (2, 4), "oracle", []),
+        ("deepseek-v3.2", (2, 4), "oracle", ["workload.generated=4"]),
+        ("deepseek-v3.2", (2, 4), "dual-path", ["hardware.snic.rate=200Gb/s"]),
+        ("deepseek-v3.2", (2, 4), "dual-path", ["workload.generated=300"]),
+        ("ds-27b", (1, 1), "basic", []),
+        ("ds-27b", (1, 1), "layerwise", []),
+        ("ds-27b", (1, 1), "oracle", []),
+        ("ds-27b", (1, 1), "dual-path", ["workload.generated=300"]),
+    ],
+)
+def test_one_class_converges_to_the_steady_rate_of_a_fitted_set(model, nodes, mode, sets):
+    answer, turns_per_s = steady(mode, *sets, model=model, nodes=nodes)
+    assert answer.demand.passes is not None
     assert turns_per_s == pytest.approx(answer.turns_per_s, rel=0.02)
 
 

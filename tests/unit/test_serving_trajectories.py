@@ -4,18 +4,11 @@ import numpy as np
 import pytest
 
 from dualplan.errors import InputError
-from dualplan.serving.population import draw, load_population
 from dualplan.serving.trajectories import Trajectories, dealt, equal_turns, for_workload, from_trace, scaled
 from dualplan.spec.distribution import Distribution
-from dualplan.spec.workload import Workload
+from dualplan.spec.workload import Workload, load_workload
+from dualplan.trace.generate import generate_trajectories
 from dualplan.trace.read import read_trace
-
-# DualPath, table 2: turns, append, generated, total, context; means over trajectories
-TABLE = {
-    32768: (60, 608, 148, 28639, 17183),
-    49152: (106, 474, 172, 42607, 25120),
-    65536: (157, 429, 176, 55958, 32721),
-}
 
 
 def columns(*turns, think=0.0):
@@ -30,37 +23,14 @@ def columns(*turns, think=0.0):
     )
 
 
-@pytest.mark.parametrize("length", TABLE)
-def test_population_has_the_published_means(length):
-    found = draw(load_population(), length, 500, 0)
-    first, turns = found.offsets[:-1], found.turns
-
-    def mean(values):
-        return np.mean(np.add.reduceat(values, first) / turns)
-
-    total = np.add.reduceat(found.append + found.generated, first).mean()
-    means = (turns.mean(), mean(found.append), mean(found.generated), total, mean(found.context))
-    assert np.array(means) == pytest.approx(TABLE[length], rel=0.031)
-
-
-def test_prompt_tokens_of_the_48k_set_exceed_the_product_of_means():
-    # published: 1.15-1.18; this population meets the means and misses that by 2 %
-    found = draw(load_population(), 49152, 500, 0)
-    _, append, _, _, context = TABLE[49152]
-    factor = (found.context + found.append).sum() / (found.turns.sum() * (context + append))
-    assert factor == pytest.approx(1.165, rel=0.04)
-
-
-def test_population_keeps_its_length_and_is_drawn_by_the_seed():
-    one, same, other = (draw(load_population(), 32768, 200, seed) for seed in (1, 1, 2))
-    assert one.longest <= 32768
-    assert np.array_equal(one.append, same.append)
-    assert one.append.sum() != other.append.sum()
-    # contexts are what the turns before left
-    inside = np.ones(len(one.context), bool)
-    inside[one.offsets[:-1]] = False
-    left = (one.context + one.append + one.generated)[:-1]
-    assert np.array_equal(one.context[1:][inside[1:]], left[inside[1:]])
+def test_a_recipe_is_the_population_of_trace_generate():
+    workload = load_workload("dualpath-32k")
+    found, made = for_workload(workload, count=200, seed=1), generate_trajectories("dualpath-32k", 200, 1)
+    assert found.offsets.tolist() == made.offsets.tolist()
+    for name in ("context", "append", "generated"):
+        assert np.array_equal(getattr(found, name), getattr(made, name))
+    assert found.longest <= 32768
+    assert for_workload(workload, count=200, seed=2).append.sum() != found.append.sum()
 
 
 def test_scales_grow_contexts_and_cut():
@@ -86,7 +56,7 @@ def test_scales_must_be_positive(factor):
 
 
 def test_every_trajectory_is_dealt_equally_often():
-    base = draw(load_population(), 32768, 50, 0)
+    base = for_workload(load_workload("dualpath-32k"), count=50)
     counts = np.bincount(dealt(base, 175, 3), minlength=50)
     assert counts.min() == 3 and counts.max() == 4
     assert not np.array_equal(dealt(base, 50, 3), dealt(base, 50, 4))
