@@ -36,12 +36,12 @@ def load(path: str | Path, sets: Iterable[str] = ()) -> Scenario:
         return read_trace_workload(trace)
 
     file = Path(path)
-    scenario = resolve(read_scenario(file), sets=set_flags(sets), base=file.parent, read_trace=read_trace)
-    if not scenario.settings.uncertain:
-        return scenario
-    from dualplan.spec.uncertain import centred
+    tree, given = read_scenario(file), set_flags(sets)
+    if "uncertain" in tree.items():
+        from dualplan.spec.uncertain import central_sets
 
-    return centred(scenario)
+        given = [*central_sets(tree), *given]
+    return resolve(tree, sets=given, base=file.parent, read_trace=read_trace)
 
 
 def evaluate(

@@ -60,7 +60,7 @@ def feasible(
         raise UsageError("--plot draws for people: leave out --format and --json")
     if uncertain:
         flags.values["uncertain"] = uncertain
-    scenario = flags.resolve()
+    scenario = flags.resolve(mixed=not explain)
     if samples is not None and not scenario.settings.uncertain:
         raise UsageError("--samples belongs to --uncertain, or to the key uncertain of a scenario")
     if print_scenario:
@@ -75,7 +75,7 @@ def feasible(
         answer = evaluate(scenario, check_flow=check_flow)
     else:
         answer = best_node_split(scenario, nodes, check_flow=check_flow)
-    robust = _robustness(answer, samples) if scenario.settings.uncertain else None
+    robust = _robustness(answer, samples) if scenario.settings.uncertain and not scenario.variants else None
     result = output(answer, robust)
     result = _explained(result, answer) if explain else result
     emit(_plotted(result, answer) if plot else result, fmt, as_json, output_file)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dualplan.cli.options import Format, FormatOption, JsonOption, OutputOption, emit, note
+from dualplan.cli.progress import progress
 from dualplan.cli.scenario_flags import ScenarioFlags, scenario_command
 
 if TYPE_CHECKING:
@@ -321,7 +322,8 @@ def _answer(
         raise InputError("--splits", f"{call['splits']} is not a number of 1 to 1,000")
     purchase = fleet = None
     if wanted is not None:
-        purchase = find_plans(found, wanted, splits=call["splits"])
+        with progress("kinds of nodes") as shown:
+            purchase = find_plans(found, wanted, splits=call["splits"], progress=shown)
         if call["finalists"] is not None:
             purchase = _confirmed(flags, purchase, found, call["finalists"])
         if call["fleet"]:

@@ -95,22 +95,22 @@ class ScenarioFlags:
         self.file: Path | None = values["file"]
         self.values = {name: value for name, value in values.items() if value is not None}
 
-    def resolve(self, over: Iterable[tuple[tuple[str, ...], Node]] = ()) -> Scenario:
+    def resolve(self, over: Iterable[tuple[tuple[str, ...], Node]] = (), *, mixed: bool = False) -> Scenario:
         """The scenario of file and flags, and of values laid over both; uncertain values at their centres.
 
-        Raises InputError with all problems.
+        ``mixed``: whether the command counts with several models or workloads. Raises InputError with all problems.
         """
+        from dualplan.errors import InputError
         from dualplan.spec.scenario import resolve, set_flags
 
         tree = self._tree()
         sets = [*set_flags(self.values.get("set_", ())), *over]
         base = self.file.parent if self.file else None
-        scenario = resolve(tree, sets=sets, base=base, read_trace=read_trace_workload)
-        if not scenario.settings.uncertain:
-            return scenario
-        from dualplan.spec.uncertain import centred
+        if "uncertain" in tree.items():
+            from dualplan.spec.uncertain import central_sets
 
-        return centred(scenario)
+            sets = [*central_sets(tree), *sets]
+        return resolve(tree, sets=sets, base=base, read_trace=read_trace_workload)
 
     def workload_path(self) -> Path:
         """Where the workload is, as given: by the flag, or by the scenario file and relative to it."""

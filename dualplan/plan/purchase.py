@@ -7,7 +7,7 @@ another question, an integer programme: dualplan.plan.fleet.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -198,9 +198,11 @@ def kinds(scenarios: Sequence[Scenario], *, mixed: bool = False, snic_counts: It
     return tuple(found)
 
 
-def find_plans(found: Sequence[Kind], wanted: Wanted, *, splits: int = 1) -> Purchase:
+def find_plans(
+    found: Sequence[Kind], wanted: Wanted, *, splits: int = 1, progress: Callable[[float], None] | None = None
+) -> Purchase:
     """The cheapest deployments of each kind, at most ``splits`` of each, ranked by cost, those without a price by GPU
-    count behind them. Raises InputError for a demand or a number of nodes that cannot be searched.
+    count behind them. ``progress`` is called with the share of the kinds that are done. Raises InputError for a demand or a number of nodes that cannot be searched.
     """
     if not LEAST_RATE <= wanted.turns_per_s <= MOST_RATE:
         what = f"{wanted.turns_per_s:g} turns/s is not a demand of {LEAST_RATE:g} to {MOST_RATE:g}"
@@ -210,7 +212,9 @@ def find_plans(found: Sequence[Kind], wanted: Wanted, *, splits: int = 1) -> Pur
     plans: list[Plan] = []
     misses: list[Miss] = []
     points = 0
-    for kind in found:
+    for done, kind in enumerate(found):
+        if progress is not None:
+            progress(done / len(found))
         search = _Search(kind, wanted)
         chosen = search.cheapest(splits)
         points += search.evaluated

@@ -180,6 +180,8 @@ def assess(
     values = uncertain_values(scenario)
     if not 2 <= samples <= MOST_SAMPLES:
         raise InputError("--samples", f"{samples} is not a number of 2 to {MOST_SAMPLES:,}")
+    if scenario.variants:
+        raise InputError("uncertain", "values are not sampled where nodes of a side differ (variants)")
     if not values:
         raise InputError("uncertain", "no value is uncertain", "give --uncertain KEY='0.68 +- 0.08'")
     points = hypercube(samples, len(values), seed)

@@ -188,8 +188,6 @@ def uncertain_values(scenario: Scenario) -> tuple[Uncertain, ...]:
             problems += error.problems
     if len(found) > MOST:
         problems.append(f"uncertain: {len(found)} values are more than {MOST}")
-    if found and scenario.variants:
-        problems.append("uncertain: nodes of a side that differ (variants) are not sampled")
     if problems:
         raise InputError("", problems=problems)
     return tuple(found)
@@ -206,7 +204,26 @@ def with_values(scenario: Scenario, values: Sequence[Uncertain], numbers: Sequen
     )
 
 
+def central_sets(tree: Node) -> list[tuple[tuple[str, ...], Node]]:
+    """The centres of a tree's ``uncertain`` values as values to set, for ``resolve``. Raises InputError with every
+    problem of them; a node that is no mapping of texts is left to ``resolve`` to refuse.
+    """
+    found: list[tuple[tuple[str, ...], Node]] = []
+    problems: list[str] = []
+    node = tree.items().get("uncertain")
+    for key, child in (node.items() if node is not None else {}).items():
+        if isinstance(child.value, str):
+            try:
+                value = parse_uncertain(key, child.value, f"{child.place}: {key}")
+                found.append((value.path, Node(value.written(value.centre), child.place, origin="flag")))
+            except InputError as error:
+                problems += error.problems
+    if problems:
+        raise InputError("", problems=problems)
+    return found
+
+
 def centred(scenario: Scenario) -> Scenario:
-    """The scenario with its uncertain values at their centres. Raises InputError with every problem of them."""
+    """A scenario made in Python with its uncertain values at their centres. Raises InputError with every problem."""
     values = uncertain_values(scenario)
     return with_values(scenario, values, [value.centre for value in values]) if values else scenario
