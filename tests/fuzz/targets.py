@@ -231,6 +231,44 @@ def units(data: bytes) -> None:
             show(parse(text_of(data), dimension, "fuzz"), dimension)
 
 
+def vary(data: bytes) -> None:
+    """Lines of ``--vary`` of a sweep, each changing a scenario to its first and last value."""
+    from dualplan.spec.change import changed
+    from dualplan.spec.load import Node, flag_node
+    from dualplan.spec.scenario import resolve
+    from dualplan.spec.vary import parse_axis, splits
+
+    base = {"hardware": "dualpath-hopper", "model": "qwen2.5-32b", "workload": "dualpath-32k"}
+    found = resolve(Node({key: Node(value, "fuzz", origin="flag") for key, value in base.items()}, "", origin="flag"))
+    for line in text_of(data).splitlines():
+        axis = parse_axis(line)
+        if axis.key == "pd":
+            splits(axis, 24, line.partition("=")[2])
+            continue
+        for value in {axis.values[0], axis.values[-1]}:
+            changed(found, [(tuple(axis.key.split(".")), flag_node(value, "--vary"))])
+
+
+def uncertain(data: bytes) -> None:
+    """Lines ``key: text`` of uncertain values, with their quantiles."""
+    import math
+
+    from dualplan.spec.uncertain import parse_uncertain
+
+    for line in text_of(data).splitlines():
+        key, _, text = line.partition(":")
+        value = parse_uncertain(key.strip(), text, "fuzz")
+        for u in (0.0, 1e-9, 0.5, 1.0):
+            assert value.low <= value.quantile(u) <= value.high and math.isfinite(value.quantile(u))
+
+
+def measurements(data: bytes) -> None:
+    from dualplan.plan.measurements import parse_measurements
+
+    for one in parse_measurements(text_of(data), "fuzz.csv"):
+        assert 0 < one.value < float("inf")
+
+
 TARGETS: dict[str, Target] = {
     "yaml": Target(yaml_tree),
     "scenario": Target(scenario, (InputError, InfeasibleError)),
@@ -244,4 +282,7 @@ TARGETS: dict[str, Target] = {
     "topology": Target(topology),
     "qos": Target(qos),
     "units": Target(units),
+    "vary": Target(vary),
+    "uncertain": Target(uncertain),
+    "measurements": Target(measurements),
 }
