@@ -202,7 +202,8 @@ def find_plans(
     found: Sequence[Kind], wanted: Wanted, *, splits: int = 1, progress: Callable[[float], None] | None = None
 ) -> Purchase:
     """The cheapest deployments of each kind, at most ``splits`` of each, ranked by cost, those without a price by GPU
-    count behind them. ``progress`` is called with the share of the kinds that are done. Raises InputError for a demand or a number of nodes that cannot be searched.
+    count behind them. ``progress`` is called with the share of the kinds that are done. Raises InputError for a demand
+    or a number of nodes that cannot be searched.
     """
     if not LEAST_RATE <= wanted.turns_per_s <= MOST_RATE:
         what = f"{wanted.turns_per_s:g} turns/s is not a demand of {LEAST_RATE:g} to {MOST_RATE:g}"
