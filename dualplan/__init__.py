@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from dualplan.plan.evaluate import Evaluation
     from dualplan.plan.simulated import Simulated
     from dualplan.plan.swept import Swept
+    from dualplan.serving.result import Result
+    from dualplan.spec.choices import Mode
     from dualplan.spec.scenario import Scenario
     from dualplan.spec.workload import Workload
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "evaluate", "load", "sweep"]
+__all__ = ["__version__", "evaluate", "load", "simulate", "sweep"]
 
 
 def load(path: str | Path, sets: Iterable[str] = ()) -> Scenario:
@@ -51,6 +53,61 @@ def evaluate(
     from dualplan.plan.evaluate import evaluate as steady
 
     return steady(scenario, prefill_nodes, decode_nodes, check_flow=check_flow)
+
+
+def simulate(
+    scenario: Scenario,
+    *,
+    agents: int | None = None,
+    arrival_rate: float | None = None,
+    trace: str | Path | None = None,
+    trace_times: bool = False,
+    duration: float | None = None,
+    warm_up: float | None = None,
+    seed: int | None = None,
+    mode: Mode | None = None,
+    max_active: int = 0,
+    clusters: int = 1,
+    elastic: str | None = None,
+    switch_cost: float | None = None,
+    tokens_per_step: float = 1.0,
+    append_scale: float = 1.0,
+    generated_scale: float = 1.0,
+) -> Result:
+    """One simulated run, as ``dualplan simulate`` makes it. Times in s, ``arrival_rate`` in agents/s.
+
+    Offline with ``agents`` that start together; online at ``arrival_rate`` (the scenario's demand if nothing else is
+    given) or at the times of a ``trace``, which must be named where the workload is one. ``max_active``: admission
+    control, 0 for none; ``clusters``: equal clusters that the nodes are split into; ``elastic``: nodes change roles,
+    as ``"600s:3P3D,1200s:2P4D"`` or ``"auto"``. See dualplan.plan.simulation for what it rests on and for the use of
+    every resource. Raises errors.InputError, and errors.InfeasibleError for what does not fit.
+
+    >>> found = dualplan.simulate(scenario, agents=512)  # doctest: +SKIP
+    >>> found.jct_s, found.turns_per_s, found.ttft_s.p90  # doctest: +SKIP
+    """
+    from dualplan.plan import simulation
+    from dualplan.serving.elastic import SWITCH_COST, parse_elastic
+
+    cost = SWITCH_COST if switch_cost is None else switch_cost
+    options = simulation.Options(
+        mode=mode,
+        tokens_per_step=tokens_per_step,
+        max_active=max_active,
+        clusters=clusters,
+        elastic=None if elastic is None else parse_elastic(elastic, "elastic", cost),
+    )
+    return simulation.simulate(
+        scenario,
+        agents=agents,
+        arrival_rate=arrival_rate,
+        trace_times=trace_times,
+        duration=duration,
+        warm_up=warm_up,
+        seed=seed,
+        options=options,
+        trace=trace,
+        scales=(append_scale, generated_scale),
+    )
 
 
 def sweep(
