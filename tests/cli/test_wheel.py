@@ -45,6 +45,7 @@ def run(site, *arguments):
 def test_shipped_files_travel(site):
     names = {row["name"] for row in json.loads(run(site, "hardware", "list", "--json"))["hardware"]}
     assert names == {path.stem for path in (ROOT / "hardware_profiles").glob("*.yaml")}
+    assert (site / "dualplan" / "py.typed").is_file()
     shipped = site / "dualplan" / "shipped"
     for folder, pattern in (("workloads", "*.yaml"), ("workloads/models", "*.json")):
         assert {p.name for p in (shipped / folder).glob(pattern)} == {p.name for p in (ROOT / folder).glob(pattern)}
