@@ -40,7 +40,7 @@ def compare(
 
     for one in flags:
         try:
-            answers.append(evaluate(one.resolve()))
+            answers.append(evaluate(one.resolve(mixed=True)))
         except InputError as error:
             problems += [line for line in error.problems if line not in problems]
     if problems:

@@ -42,6 +42,10 @@ mode: dual-path                    # basic, layerwise, dual-path, split-read, dr
 # Values that are not known exactly: feasible says how robust its verdict is and which of them to measure.
 # uncertain: {hardware.efficiency.prefill: 0.15 +- 0.03, hardware.snic.efficiency: 0.8..0.95}
 
+# Several models or workloads on one cluster, by shares of all turns, instead of model and workload:
+#   mix: [{model: deepseek-v3.2, workload: dualpath-64k, share: 0.7},
+#         {model: qwen2.5-32b, workload: dualpath-32k, share: 0.3}]
+
 slo: {ttft: 4s, tpot: 50ms}
 # demand: {arrival_rate: 0.4}      # agents per second; or turn_rate: turns per second
 """
@@ -67,10 +71,9 @@ def schema(output_file: OutputOption = None) -> None:
     """Print the JSON Schema of a scenario file, for editors."""
     import json
 
-    from dualplan.spec.load import json_schema
-    from dualplan.spec.scenario import ScenarioFile
+    from dualplan.spec.scenario import scenario_schema
 
-    text = json.dumps(json_schema(ScenarioFile, "dualplan scenario"), indent=2) + "\n"
+    text = json.dumps(scenario_schema(), indent=2) + "\n"
     if output_file is None:
         print_text(text)
     else:

@@ -110,7 +110,12 @@ class ScenarioFlags:
             from dualplan.spec.uncertain import central_sets
 
             sets = [*central_sets(tree), *sets]
-        return resolve(tree, sets=sets, base=base, read_trace=read_trace_workload)
+        scenario = resolve(tree, sets=sets, base=base, read_trace=read_trace_workload)
+        if scenario.mix and not mixed:
+            raise InputError(
+                "mix", "this command answers for one model and workload", "feasible, sweep, compare mix them"
+            )
+        return scenario
 
     def workload_path(self) -> Path:
         """Where the workload is, as given: by the flag, or by the scenario file and relative to it."""

@@ -112,7 +112,7 @@ def sweep(
         if given or find_capacity:
             flag = "--" + (given or ["find_capacity"])[0].replace("_", "-")
             raise UsageError(f"{flag} belongs to --simulate")
-    scenario = flags.resolve()
+    scenario = flags.resolve(mixed=not simulate)
     points = _points(scenario, vary or [], zipped, nodes)
     arrivals = find_capacity or agents is not None or scenario.settings.demand.arrival_rate is not None
     if simulate and not (arrivals or {"agents", "demand.arrival_rate"} & {axis.key for axis in points.axes}):
@@ -235,8 +235,10 @@ def _source(flags: ScenarioFlags, scenario: Scenario, points: Points, call: Simu
     for key in SIMULATED_KEYS:
         if key in keys and call is None:
             raise InputError(f"--vary {key}", "belongs to --simulate")
-    read = [key for key in keys if key in NAMED or (scenario.variants and key not in SIMULATED_KEYS)]
-    return made(points, read, lambda pairs: flags.resolve(assignments(pairs)) if pairs else scenario)
+    read = [key for key in keys if key in (*NAMED, "mix") or (scenario.variants and key not in SIMULATED_KEYS)]
+    return made(
+        points, read, lambda pairs: flags.resolve(assignments(pairs), mixed=call is None) if pairs else scenario
+    )
 
 
 def _journal(

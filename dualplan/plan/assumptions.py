@@ -9,7 +9,9 @@ from dualplan.plan.problem import SINGLE_SIDED, reachable_read_rate
 from dualplan.plan.resources import cnic_bandwidth, storage_bandwidth
 from dualplan.serving.times import fitted
 from dualplan.spec.hardware import Hardware, unsourced
+from dualplan.spec.model import Model
 from dualplan.spec.scenario import Scenario
+from dualplan.spec.workload import Workload
 from dualplan.units import show
 
 NAMED = ("hardware", "decode_hardware", "model", "workload")
@@ -48,6 +50,11 @@ def assumptions(answer: Evaluation) -> tuple[str, ...]:
             found += _machine(answer, hardware)
     if answer.scenario.variants:
         found.append("the P/D ranges are those of the usual nodes")
+    if answer.classes:
+        found.append(
+            "every GPU holds the weights of all models, engines serve one class at a time and are divided by need, all "
+            "classes read the same share on the decode side; parallelism shown is that of the first"
+        )
     if settings.uncertain and answer.scenario.variants:
         found.append("uncertain values are at their centres: they are not sampled where nodes of a side differ")
     elif settings.uncertain:
@@ -181,13 +188,21 @@ def _inputs(scenario: Scenario) -> list[Any]:
     return [
         scenario.settings,
         *(msgspec.structs.replace(hardware, sources={}, notes=()) for _, hardware in scenario.sides),
-        msgspec.structs.replace(scenario.model, sources=(), rules=()),
-        msgspec.structs.replace(scenario.workload, sources=(), notes=(), published=()),
+        *([] if scenario.mix else _turns(scenario.model, scenario.workload)),
+        *(part for one in scenario.mix for part in _turns(one.model, one.workload)),
         [
             msgspec.structs.replace(v, hardware=msgspec.structs.replace(v.hardware, sources={}))
             for v in scenario.variants
         ],
     ]
+
+
+def _turns(model: Model, workload: Workload) -> list[Any]:
+    """A model and a workload without their sources."""
+    import msgspec
+
+    bare = msgspec.structs.replace(model, sources=(), rules=())
+    return [bare, msgspec.structs.replace(workload, sources=(), notes=(), published=())]
 
 
 def _sha256(inputs: list[Any]) -> str:

@@ -108,11 +108,30 @@ class Split(msgspec.Struct, frozen=True, kw_only=True):
     bottleneck: str | None
 
 
+class ClassRate(msgspec.Struct, frozen=True, kw_only=True):
+    """One model and workload of a mix: its share of the turns, its rates, its latencies [s].
+
+    ``alone_turns_per_s``: the rate if all turns were its own, the weights of the others still resident.
+    """
+
+    model: str
+    workload: str
+    share: float
+    turns_per_s: float
+    agents_per_s: float
+    prompt_tokens_per_s: float
+    output_tokens_per_s: float
+    ttft_unloaded_s: float
+    tpot_s: float
+    alone_turns_per_s: float
+
+
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     """The steady answer. Rates in 1/s, times in s; ``decode_read_share`` is None in modes without a choice.
 
     ``pairs``: the flow problem over all pairs of nodes, where it was solved; ``turns_per_s`` is its rate if nodes of a
-    side differ, else that of the closed form.
+    side differ, else that of the closed form. ``classes``: of a mix; then ``scenario`` and ``demand`` hold the mean
+    over the classes, and latencies are those of the slowest class.
     """
 
     scenario: Scenario
@@ -139,6 +158,7 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     feasible: bool
     reasons: tuple[str, ...]
     splits: tuple[Split, ...] = ()
+    classes: tuple[ClassRate, ...] = ()
 
 
 def evaluate(
@@ -148,8 +168,15 @@ def evaluate(
 
     A deployment that cannot hold its weights and a context has no rate: its turns per second are 0, and HBM binds.
     Where nodes of a side differ, the rate is that of the flow problem over all pairs of nodes; ``check_flow`` solves
-    it beside the closed form in any case. Ranges are those of the usual nodes.
+    it beside the closed form in any case. Ranges are those of the usual nodes. Several models or workloads (``mix``)
+    are answered by dualplan.plan.mix.
     """
+    if scenario.mix:
+        from dualplan.plan.mix import evaluate_mix
+
+        if check_flow:
+            raise InputError("--check-flow", "does not count with several models or workloads", "leave it out")
+        return evaluate_mix(scenario, prefill_nodes, decode_nodes)
     setup = prepare(scenario, prefill_nodes, decode_nodes)
     problem = build(setup, scenario.settings.mode)
     missing = misfits(setup, problem)
@@ -157,7 +184,7 @@ def evaluate(
     basic = rate if problem.mode == "basic" or missing else solve(build(setup, "basic"))
     turns, basic_turns = float(rate.turns_per_s or 0.0), basic.turns_per_s
     share = None if problem.mode in SINGLE_SIDED else float(rate.decode_share)
-    loads, bottleneck = _loads(setup, problem, rate), _bottleneck(problem, rate, missing)
+    loads, bottleneck = _loads(setup, problem, rate), bottleneck_of(problem, rate, missing)
     check_rates = None
     if (check_flow or scenario.variants) and turns:
         from dualplan.plan.pairs import solve_pairs
@@ -171,7 +198,7 @@ def evaluate(
     check = check_demand(setup, turns)
     found = ranges(setup, problem)
     ttft = unloaded_ttft(setup, problem, rate.decode_share)
-    reasons = (*missing.values(), *_reasons(setup, problem, found, check, ttft))
+    reasons = (*missing.values(), *reasons_of(setup, problem, found, check, ttft))
     return Evaluation(
         scenario=setup.scenario,
         prefill_nodes=setup.prefill_nodes,
@@ -185,12 +212,12 @@ def evaluate(
         loads=loads,
         bottleneck=bottleneck,
         ranges=found,
-        collectives=_collectives(setup, problem, turns),
+        collectives=collectives_at(setup, problem, turns),
         balance=problem.balance,
         speedup_over_basic=turns / basic_turns if basic_turns else None,
         ttft_unloaded_s=ttft,
         tpot_s=float(tpot_at(setup, problem.demand, min(check.turns_per_s, turns) if check else turns)),
-        pair_traffic=_pair_traffic(setup),
+        pair_traffic=pair_traffic_of(setup),
         closed_form_turns_per_s=float(rate.turns_per_s or 0.0),
         pairs=check_rates,
         demand_check=check,
@@ -235,7 +262,7 @@ def best_node_split(scenario: Scenario, nodes: int, *, check_flow: bool = False)
 
 def _likely_splits(scenario: Scenario, nodes: int) -> Iterable[int]:
     """Prefill node counts worth a full evaluation: all of few, of many the best ones by the grid."""
-    if nodes <= FEW_NODES or scenario.prefill_parallel or scenario.decode_parallel:
+    if nodes <= FEW_NODES or scenario.prefill_parallel or scenario.decode_parallel or scenario.mix:
         return range(1, nodes)
     from dualplan.plan.grid import evaluate_grid
 
@@ -359,7 +386,8 @@ def unloaded_ttft(setup: Setup, problem: Problem, share: Any) -> Any:
     return unloaded_time_to_first_token(passes.base, work, reading)
 
 
-def _bottleneck(problem: Problem, rate: Rate, missing: dict[str, str]) -> Bottleneck:
+def bottleneck_of(problem: Problem, rate: Rate, missing: dict[str, str]) -> Bottleneck:
+    """What binds a problem at its best rate, and what would bind next."""
     if missing:
         return Bottleneck(resource=f"{next(iter(missing))}_hbm", side=next(iter(missing)))
     if rate.binding is None:
@@ -371,7 +399,8 @@ def _bottleneck(problem: Problem, rate: Rate, missing: dict[str, str]) -> Bottle
     return Bottleneck(resource=binding.name, side=binding.side, utilization=1.0, next=following, next_gain=gain)
 
 
-def _collectives(setup: Setup, problem: Problem, turns_per_s: float) -> Collectives:
+def collectives_at(setup: Setup, problem: Problem, turns_per_s: float) -> Collectives:
+    """Shares of the compute NICs that collectives take at a turn rate."""
     sides = (setup.scenario.hardware, setup.scenario.decode_hardware)
     if problem.given is not None:
         loads = (problem.given.prefill, problem.given.decode)
@@ -391,7 +420,8 @@ def _collectives(setup: Setup, problem: Problem, turns_per_s: float) -> Collecti
     )
 
 
-def _pair_traffic(setup: Setup) -> tuple[float, float]:
+def pair_traffic_of(setup: Setup) -> tuple[float, float]:
+    """Traffic between a GPU of one side and one of the other, by side that reads [B/s]."""
     prefill, decode = setup.scenario.hardware, setup.scenario.decode_hardware
     gpus = prefill.gpu.count, decode.gpu.count
     return (
@@ -465,7 +495,9 @@ def _outside(setup: Setup, where: str, bound: Fraction, constraint: str, effecti
     return text + "."
 
 
-def _reasons(setup: Setup, problem: Problem, found: Ranges, check: DemandCheck | None, ttft: float) -> tuple[str, ...]:
+def reasons_of(
+    setup: Setup, problem: Problem, found: Ranges, check: DemandCheck | None, ttft: float
+) -> tuple[str, ...]:
     """Why a deployment that fits is not feasible, a sentence each; empty when it is."""
     reasons = []
     slo = setup.scenario.settings.slo

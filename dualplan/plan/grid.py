@@ -66,6 +66,8 @@ def evaluate_grid(scenario: Scenario, prefill_nodes: Any, decode_nodes: Any, *, 
     Hardware numbers of the scenario may be arrays of that length (see dualplan.plan.stack). Nodes that differ
     (``variants``) are not looked at. Without ``basic`` the rate of that mode is left at 0, which takes less time.
     """
+    if scenario.mix:
+        raise InputError("mix", "several models or workloads are answered point by point")
     scenario = with_measured_storage(scenario)
     prefill = np.asarray(prefill_nodes, dtype=np.int64)
     decode = np.asarray(decode_nodes, dtype=np.int64)

@@ -82,6 +82,8 @@ def prepare(scenario: Scenario, prefill_nodes: int | None = None, decode_nodes: 
     """Parallelism and memory of both sides, and storage NICs as the parameter set of the scenario has them. Raises
     InputError where node counts are missing or a parallelism cannot be hosted.
     """
+    if scenario.mix:
+        raise InputError("mix", "several models or workloads are not counted with here", "feasible, sweep, compare are")
     scenario = with_measured_storage(scenario)
     settings = scenario.settings
     prefill_nodes, decode_nodes = prefill_nodes or settings.prefill_nodes, decode_nodes or settings.decode_nodes

@@ -28,9 +28,9 @@ class Ranges(msgspec.Struct, frozen=True, kw_only=True):
     effective: Range
 
 
-def ranges(setup: Setup, problem: Problem) -> Ranges:
-    """All three ranges of a deployment."""
-    amounts = exact_bytes(setup, problem)
+def ranges(setup: Setup, problem: Problem, amounts: Bytes | None = None) -> Ranges:
+    """All three ranges of a deployment. ``amounts``: bytes of a mean turn as Fractions, else those of the scenario."""
+    amounts = exact_bytes(setup, problem) if amounts is None else amounts
     reachable = tuple(
         exact(hardware.snic.count) * exact(rate) / exact(problem.balance)
         for (_, hardware), rate in zip(setup.scenario.sides, problem.read_rates, strict=True)

@@ -266,7 +266,7 @@ def _run_part(source: Source, call: Simulated | None, part: Part) -> Iterator[Bl
     if call is not None:
         yield _simulated(scenarios[0], call, part)
         return
-    whole = None if any(scenario.variants for scenario in scenarios) else stacked(scenarios, part.which)
+    whole = None if any(scenario.variants or scenario.mix for scenario in scenarios) else stacked(scenarios, part.which)
     if whole is not None:
         grid = evaluate_grid(whole, part.prefill_nodes, part.decode_nodes)
         yield Block(positions=part.positions, columns=grid_columns(scenarios[0], grid))
@@ -275,7 +275,7 @@ def _run_part(source: Source, call: Simulated | None, part: Part) -> Iterator[Bl
         members = np.flatnonzero(part.which == index)
         at = {"positions": part.positions[members]}
         nodes = part.prefill_nodes[members], part.decode_nodes[members]
-        if not scenario.variants:
+        if not (scenario.variants or scenario.mix):
             yield Block(**at, columns=grid_columns(scenario, evaluate_grid(scenario, *nodes)))
             continue
         for position, p, d in zip(part.positions[members], *(n.tolist() for n in nodes), strict=True):
@@ -314,10 +314,12 @@ def grid_columns(scenario: Scenario, grid: Grid) -> Columns:
     turns = mean_turn(scenario.workload)
     rate = grid.turns_per_s
     wanted = demand_turns_per_s(scenario)
-    answered = grid.error == ""
+    answered: NDArray[np.bool_] = grid.error == ""
     feasible = grid.fits & grid.inside_range & grid.meets_slo
     columns: Columns = {"feasible": feasible}
-    columns |= _throughput(rate, mean_turns(scenario.workload), turns)
+    prompt = turns.mean(turn.context + turn.append for turn in turns.mix)
+    tokens = (prompt, turns.mean(turns.computed), turns.mean(turn.generated for turn in turns.mix))
+    columns |= _throughput(rate, mean_turns(scenario.workload), tokens)
     with np.errstate(divide="ignore", invalid="ignore"):
         columns |= {
             "bottleneck.resource": grid.bottleneck,
@@ -338,16 +340,19 @@ def grid_columns(scenario: Scenario, grid: Grid) -> Columns:
     )
     if not answered.all():
         columns = {name: np.where(answered, values.astype(object), None) for name, values in columns.items()}
-    return {**columns, "error": np.where(answered, None, grid.error)}
+    error = grid.error.copy()
+    error[answered] = None
+    return {**columns, "error": error}
 
 
-def _throughput(rate: Any, turns_of_agent: float, turns: Any) -> Columns:
+def _throughput(rate: Any, turns_of_agent: float, tokens: tuple[float, float, float]) -> Columns:
+    """Rates; ``tokens`` of a turn: in its prompt, computed by prefill, generated."""
     return {
         "throughput.turns_per_s": rate,
         "throughput.agents_per_s": rate / turns_of_agent,
-        "throughput.prompt_tokens_per_s": rate * turns.mean(turn.context + turn.append for turn in turns.mix),
-        "throughput.computed_tokens_per_s": rate * turns.mean(turns.computed),
-        "throughput.output_tokens_per_s": rate * turns.mean(turn.generated for turn in turns.mix),
+        "throughput.prompt_tokens_per_s": rate * tokens[0],
+        "throughput.computed_tokens_per_s": rate * tokens[1],
+        "throughput.output_tokens_per_s": rate * tokens[2],
     }
 
 
@@ -355,7 +360,12 @@ def row_of(answer: Evaluation) -> dict[str, Any]:
     """One evaluation with the names and the meaning of ``grid_columns``."""
     scenario, full = answer.scenario, answer.ranges.all_traffic
     row: dict[str, Any] = {"feasible": answer.feasible}
-    row |= _throughput(answer.turns_per_s, mean_turns(scenario.workload), mean_turn(scenario.workload))
+    demand = answer.demand
+    row |= _throughput(
+        answer.turns_per_s,
+        mean_turns(scenario.workload),
+        (demand.prompt_tokens, demand.computed_tokens, demand.generated),
+    )
     row |= {
         "bottleneck.resource": answer.bottleneck.resource,
         "decode_read_share": answer.decode_read_share,

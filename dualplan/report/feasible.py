@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dualplan.model.closed_form import Range
 from dualplan.plan.assumptions import assumptions, inputs_sha256, sources
-from dualplan.plan.evaluate import Evaluation, Load
+from dualplan.plan.evaluate import ClassRate, Evaluation, Load
 from dualplan.plan.resources import TITLES, few
 from dualplan.report.output import Output
 from dualplan.spec.workload import mean_turns
@@ -92,6 +92,7 @@ def document(answer: Evaluation, uncertainty: Uncertainty | None = None) -> dict
             "next_gain": answer.bottleneck.next_gain,
         },
         "resources": [_resource(load) for load in answer.loads],
+        "classes": [_class(one) for one in answer.classes],
         "decode_read_share": answer.decode_read_share,
         "speedup_over_basic": answer.speedup_over_basic,
         "balance": answer.balance,
@@ -223,6 +224,11 @@ def _resource(load: Load) -> dict[str, Any]:
     if load.detail:
         entry["detail"] = load.detail
     return entry
+
+
+def _class(one: ClassRate) -> dict[str, Any]:
+    """One model and workload of a mix."""
+    return {name: getattr(one, name) for name in one.__struct_fields__}
 
 
 def _parallel(parallel: Any) -> dict[str, int]:
@@ -392,6 +398,9 @@ def show_answer(answer: Evaluation, console: Console, uncertainty: Uncertainty |
             wrapped(text, hanging=11)
     line()
     _show_ranges(answer, console, width)
+    if answer.classes:
+        line()
+        _show_classes(answer, console)
     if answer.splits:
         line()
         _show_splits(answer, console)
@@ -418,6 +427,37 @@ def _show_ranges(answer: Evaluation, console: Console, width: int) -> None:
     first = max(len(row[0]) for row in rows) + 2
     for name, text in zip(("  all traffic", ""), range_bar(answer, width - first - 10), strict=True):
         console.print(f"{name:<{first}}  {text}")
+
+
+def class_rows(answer: Evaluation) -> list[list[str]]:
+    """The classes of a mix: who, share, turns/s, that rate if alone, unloaded TTFT, TPOT."""
+    return [
+        [
+            f"{one.model} on {one.workload}",
+            f"{100 * one.share:.3g} %",
+            significant(one.turns_per_s),
+            significant(one.alone_turns_per_s),
+            show(one.ttft_unloaded_s, "s", 2),
+            show(one.tpot_s, "s", 2),
+        ]
+        for one in answer.classes
+    ]
+
+
+CLASS_HEADS = ("Class", "share", "turns/s", "if alone", "TTFT", "TPOT")
+
+
+def _show_classes(answer: Evaluation, console: Console) -> None:
+    from rich.padding import Padding
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column(CLASS_HEADS[0], overflow="fold")
+    for head in CLASS_HEADS[1:]:
+        table.add_column(head, justify="right", no_wrap=True)
+    for row in class_rows(answer):
+        table.add_row(*row)
+    console.print(Padding(table, (0, 0, 0, 2), expand=False))
 
 
 def _show_splits(answer: Evaluation, console: Console) -> None:
@@ -481,6 +521,9 @@ def markdown(answer: Evaluation, uncertainty: Uncertainty | None = None) -> str:
         lines += about.markdown(uncertainty)
     lines += ["", "| P/D range | lower | set by | upper | set by |", "|---|---|---|---|---|"]
     lines += ["| " + " | ".join(row) + " |" for row in range_rows(answer)]
+    if answer.classes:
+        lines += ["", "| " + " | ".join(CLASS_HEADS) + " |", "|---|--:|--:|--:|--:|--:|"]
+        lines += ["| " + " | ".join(row) + " |" for row in class_rows(answer)]
     lines += ["", "| resource | load | capacity | used |", "|---|--:|--:|--:|"]
     lines += [
         f"| {_name(load)} | {_amount(load.load, load.unit)} | {_amount(load.capacity, load.unit)} "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -15,23 +16,39 @@ def splits_chart(answer: Evaluation, width: int) -> list[str]:
     """Turns/s over P/D at as many nodes as the answer has, with what binds. Whole nodes; nodes that differ are taken
     as the usual ones.
     """
-    from dualplan.plan.grid import evaluate_grid
     from dualplan.report.chart import Mark, line_chart
 
-    scenario, nodes = answer.scenario, answer.prefill_nodes + answer.decode_nodes
-    prefill = list(range(1, nodes))
-    grid = evaluate_grid(scenario, prefill, [nodes - count for count in prefill])
+    nodes = answer.prefill_nodes + answer.decode_nodes
     marks = []
-    for index, count in enumerate(prefill):
-        ratio = Fraction(count, nodes - count)
-        fits = bool(grid.fits[index] and grid.inside_range[index] and grid.meets_slo[index])
+    for prefill, (rate, name, feasible) in enumerate(_splits(answer, nodes), 1):
+        ratio = Fraction(prefill, nodes - prefill)
         marks.append(
             Mark(
                 label=f"{ratio.numerator}:{ratio.denominator}",
-                value=None if grid.error[index] else float(grid.turns_per_s[index]),
-                region=TITLES.get(str(grid.bottleneck[index]), ""),
-                feasible=fits,
-                chosen=count == answer.prefill_nodes,
+                value=rate,
+                region=TITLES.get(name or "", ""),
+                feasible=feasible,
+                chosen=prefill == answer.prefill_nodes,
             )
         )
     return line_chart(marks, f"turns/s over P/D at {nodes:,} nodes", width)
+
+
+def _splits(answer: Evaluation, nodes: int) -> Iterator[tuple[float | None, str | None, bool]]:
+    """Rate, bottleneck and verdict of every split, from one prefill node up."""
+    scenario = answer.scenario
+    if scenario.mix:
+        from dualplan.plan.evaluate import evaluate
+
+        for prefill in range(1, nodes):
+            one = evaluate(scenario, prefill, nodes - prefill)
+            yield one.turns_per_s, one.bottleneck.resource, one.feasible
+        return
+    from dualplan.plan.grid import evaluate_grid
+
+    counts = list(range(1, nodes))
+    grid = evaluate_grid(scenario, counts, [nodes - count for count in counts])
+    feasible = grid.fits & grid.inside_range & grid.meets_slo
+    for index in range(len(counts)):
+        rate = None if grid.error[index] else float(grid.turns_per_s[index])
+        yield rate, str(grid.bottleneck[index]), bool(feasible[index])

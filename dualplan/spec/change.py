@@ -31,6 +31,9 @@ def changed(scenario: Scenario, assignments: Iterable[Assignment]) -> Scenario:
     not fit, and for hardware keys where nodes of a side differ.
     """
     given = list(assignments)
+    named = [(path, node) for path, node in given if path[0] in ("model", "workload")]
+    if scenario.mix and named:
+        raise InputError(named[0][1].place, "cannot be changed where several are mixed", "change mix")
     for key, node in [(path[0], node) for path, node in given if len(path) == 1 and path[0] in NAMED]:
         scenario = _with_input(scenario, key, node)
     means: dict[str, Node] = {}
@@ -92,8 +95,8 @@ def _with_setting(scenario: Scenario, path: tuple[str, ...], node: Node) -> Scen
     if path[0] not in Settings.__struct_fields__:
         hint = did_you_mean(path[0], scenario_keys()) or "known: " + ", ".join(scenario_keys())
         raise InputError(f"{node.place}: {'.'.join(path)}", "unknown key", hint)
-    if path[0] == "variants":
-        raise InputError(node.place, "nodes that differ cannot be changed here", "load the scenario with them")
+    if path[0] in ("variants", "mix"):
+        raise InputError(node.place, f"{path[0]} cannot be changed here", "load the scenario with it")
     settings = cast(Settings, with_leaf(scenario.settings, path, node, ""))
     scenario = msgspec.structs.replace(scenario, settings=settings)
     if path[0] in ("prefill", "decode"):

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -22,10 +22,12 @@ from dualplan.spec.load import (
     Node,
     NonNegative,
     Positive,
+    PositiveShare,
     Share,
     decode,
     find,
     flag_node,
+    json_schema,
     leaves,
     parse_yaml,
     read_text,
@@ -102,6 +104,22 @@ class Variant(_Record, frozen=True):
     cnics: int | None = None
 
 
+class MixKeys(_Record, frozen=True):
+    """One class of turns of a cluster that several models or workloads share: ``share`` of all turns."""
+
+    share: PositiveShare
+    model: str | None = None
+    workload: str | None = None
+
+
+class MixClass(_Record, frozen=True):
+    """A model and a workload with their share of all turns."""
+
+    share: float
+    model: Model
+    workload: Workload
+
+
 class Settings(_Record, frozen=True):
     """A scenario without its three inputs. ``pool_share``: share of hits that a DRAM pool serves in mode dram-pool.
 
@@ -127,6 +145,7 @@ class Settings(_Record, frozen=True):
     residency: Share = 0.0
     pool_share: Share = 0.5
     variants: tuple[VariantKeys, ...] = ()
+    mix: tuple[MixKeys, ...] = ()
     uncertain: dict[str, str] = {}
     seed: int = 0
 
@@ -134,6 +153,7 @@ class Settings(_Record, frozen=True):
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """A resolved scenario. ``prefill_parallel`` and ``decode_parallel`` are None where the default applies.
 
+    ``mix``: several models or workloads that share the cluster; ``model`` and ``workload`` then are those of the first.
     ``origins``: dotted key -> where its value came from (a file and line, a flag).
     """
 
@@ -145,6 +165,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     prefill_parallel: Parallel | None = None
     decode_parallel: Parallel | None = None
     variants: tuple[Variant, ...] = ()
+    mix: tuple[MixClass, ...] = ()
     origins: dict[str, str] = {}
 
     @property
@@ -224,7 +245,10 @@ def resolve(
         hint = did_you_mean(key, scenario_keys()) or "known: " + ", ".join(scenario_keys())
         problems.append(problem(f"{items.pop(key).place}: {key}", "unknown key", hint))
     inputs = {key: items.pop(key, None) for key in (*INPUTS, "decode_hardware")}
+    mixed = items.get("mix")
     for key in INPUTS:
+        if key != "hardware" and _all_name(mixed, key):
+            continue
         if inputs[key] is None or inputs[key].value is None:  # type: ignore[union-attr]
             problems.append(problem(f"{tree.place}: {key}", "missing", f"give it in a scenario file or as --{key}"))
     alike = inputs["decode_hardware"] is None and inside["decode_hardware"] == inside["hardware"]
@@ -271,6 +295,13 @@ def resolve(
         if "workload" in known
         else None
     )
+    classes: tuple[MixClass, ...] = ()
+    if settings and settings.mix:
+        if inside["workload"]:
+            problems.append(problem(inside["workload"][0][1].place, "cannot be set where several workloads are mixed"))
+        classes = collect(lambda: _mix(settings.mix, items["mix"], known, base, read_trace)) or ()
+        if classes:
+            model, workload = classes[0].model, classes[0].workload
     places: dict[str, str] = {side: items[side].place for side in ("prefill", "decode") if side in items}
     given = (collect(lambda: parallels(settings, places)) if settings else None) or (None, None)
     if problems or not (settings and prefill_hardware and decode_side and model and workload):
@@ -286,6 +317,7 @@ def resolve(
         prefill_parallel=given[0],
         decode_parallel=given[1],
         variants=variants,
+        mix=classes,
         origins=origins,
     )
 
@@ -321,6 +353,44 @@ def _variant(keys: VariantKeys, trees: dict[str, Node], where: str, base: Path |
     if hardware.gpu.count != decode_hardware(usual).gpu.count:
         raise InputError(where, "nodes of a side have the same number of GPUs", "vary their rates instead")
     return Variant(side=keys.side, nodes=keys.nodes, hardware=hardware, cnics=keys.cnics)
+
+
+def _all_name(mixed: Node | None, key: str) -> bool:
+    """Whether every class of a mix names its own model or workload."""
+    entries = mixed.value if mixed is not None and isinstance(mixed.value, list) else []
+    return bool(entries) and all(key in entry.items() for entry in entries)
+
+
+def _mix(
+    keys: tuple[MixKeys, ...],
+    node: Node,
+    known: dict[str, Node],
+    base: Path | None,
+    read_trace: Callable[[Path], Workload] | None,
+) -> tuple[MixClass, ...]:
+    """The classes of a mix; what an entry does not name is that of the scenario. Raises InputError."""
+    problems: list[str] = []
+    found: list[MixClass] = []
+    entries = node.value if isinstance(node.value, list) else []
+    for entry, one in zip(entries, keys, strict=True):
+        inputs = {key: entry.items().get(key, known.get(key)) for key in ("model", "workload")}
+        if None in inputs.values():
+            continue  # said already: the scenario has none either
+        try:
+            model = _read_model(cast(Node, inputs["model"]), base)
+            workload = _read_workload(cast(Node, inputs["workload"]), [], base, read_trace)
+        except InputError as error:
+            problems += error.problems
+            continue
+        found.append(MixClass(share=one.share, model=model, workload=workload))
+    total = sum(one.share for one in keys)
+    if abs(total - 1) > 1e-6:
+        problems.append(
+            problem(f"{node.place}: mix", f"the shares add up to {total:g}", "shares of all turns add up to 1")
+        )
+    if problems:
+        raise InputError("", problems=problems)
+    return tuple(found)
 
 
 def _read_model(node: Node, base: Path | None) -> Model:
@@ -396,5 +466,13 @@ class ScenarioFile(Settings, frozen=True, kw_only=True):
 
     hardware: str | dict[str, Any]
     decode_hardware: str | dict[str, Any] | None = None
-    model: str
-    workload: str | dict[str, Any]
+    model: str | None = None
+    workload: str | dict[str, Any] | None = None
+
+
+def scenario_schema() -> dict[str, Any]:
+    """JSON Schema of a scenario file: a model and a workload, or a mix of them."""
+    given = {"anyOf": [{"required": ["model", "workload"]}, {"required": ["mix"]}]}
+    schema = json_schema(ScenarioFile, "dualplan scenario")
+    definitions = {**schema["$defs"], "ScenarioFile": {**schema["$defs"]["ScenarioFile"], **given}}
+    return {**schema, "$defs": definitions}
