@@ -151,36 +151,39 @@ def _exact_ends(slacks: _Slacks, start: float) -> tuple[End | None, End | None] 
         formulas = slacks.at(Known(exact(start), unknown))
     except (TypeError, ValueError, AttributeError):
         return None
-    roots: list[tuple[Any, str]] = []
+    roots: list[tuple[Any, str | None]] = []
     for name, slack in formulas.items():
         if not isinstance(slack, Known):
             continue
         top, bottom = sp.fraction(sp.together(slack.formula))
-        for part in (top, bottom):
+        # at the roots of the denominator the formula ends, but no link does
+        for part, link in ((top, name), (bottom, None)):
             if not part.has(unknown):
                 continue
             if not part.is_polynomial(unknown):
                 return None
-            roots += [(root, name) for root in sp.real_roots(sp.Poly(part, unknown)) if root > 0]
+            roots += [(root, link) for root in sp.real_roots(sp.Poly(part, unknown)) if root > 0]
     parameter = slacks.parameter
     most = math.inf if parameter.most is None else parameter.most
-    roots = [(root, name) for root, name in roots if parameter.least <= root <= most]
+    roots = [(root, link) for root, link in roots if parameter.least <= root < most]
     return _interval(slacks, roots, start)
 
 
-def _interval(slacks: _Slacks, roots: list[tuple[Any, str]], start: float) -> tuple[End | None, End | None] | None:
+def _interval(
+    slacks: _Slacks, roots: list[tuple[Any, str | None]], start: float
+) -> tuple[End | None, End | None] | None:
     """Of the intervals between roots, the feasible one closest to ``start``, with the links at its ends."""
     points = sorted({_number(root) for root, _ in roots})
-    between = [(a + b) / 2 for a, b in pairwise(points)]
-    middles = [points[0] / 2, *between, points[-1] * 2] if points else []
-    if slacks.parameter.most is not None and middles:
-        middles[-1] = (points[-1] + exact(slacks.parameter.most)) / 2
+    if not points:
+        return (None, None)
+    most = slacks.parameter.most
+    last_middle = points[-1] * 2 if most is None else (points[-1] + exact(most)) / 2
+    middles = [points[0] / 2, *((a + b) / 2 for a, b in pairwise(points)), last_middle]
     good = [index for index, point in enumerate(middles) if all(s > 0 for s in slacks.at(point).values())]
     if not good:
         return (None, None)
     here = sum(1 for point in points if point < start)
-    best = min(good, key=lambda index: abs(index - here))
-    first = last = best
+    first = last = min(good, key=lambda index: abs(index - here))
     while first - 1 in good:
         first -= 1
     while last + 1 in good:
@@ -189,10 +192,12 @@ def _interval(slacks: _Slacks, roots: list[tuple[Any, str]], start: float) -> tu
     def end(index: int) -> End | None:
         if not 0 <= index < len(points):
             return None
-        names = [name for root, name in roots if _number(root) == points[index]]
-        root = next(root for root, _ in roots if _number(root) == points[index])
+        at = [(root, link) for root, link in roots if _number(root) == points[index] and link is not None]
+        if not at:
+            return None
+        root, link = at[0]
         text = str(root) if root.is_Rational or root.count_ops() < 20 else None
-        return End(value=float(points[index]), exact=text, constraint=names[0])
+        return End(value=float(points[index]), exact=text, constraint=str(link))
 
     return end(first - 1), end(last)
 
