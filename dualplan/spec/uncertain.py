@@ -114,8 +114,9 @@ def _with_unit(left: str, right: str, not_units: tuple[str, ...] = ()) -> str:
 def _quantity(text: str, dimension: str, where: str) -> float:
     if dimension:
         return parse(text.strip(), dimension, where)
-    if not _NUMBER.fullmatch(text.strip()) or not math.isfinite(float(text)):
-        raise InputError(where, f'"{text.strip()[:60]}" is not a number')
+    text = text.strip()  # which takes more for blanks than float does
+    if not _NUMBER.fullmatch(text) or not math.isfinite(float(text)):
+        raise InputError(where, f'"{text[:60]}" is not a number')
     return float(text)
 
 

@@ -1,5 +1,6 @@
 """What goes wrong around a command: the disk, the pipe, the terminal, the locale, signals, its own files."""
 
+import json
 import os
 import resource
 import signal
@@ -244,6 +245,20 @@ def test_interrupted_while_waiting_for_input():
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
     assert errors.decode().splitlines()[-1] == "interrupted"
+
+
+def test_interrupted_sweep_keeps_what_is_done(tmp_path):
+    """Finished points are whole lines of the file, standard error says how many, and the same command goes on."""
+    target = tmp_path / "points.jsonl"
+    call = ("sweep", PAPER, "--vary", "seed=1..500", "--simulate", "--agents", "1", "-o", target)
+    process = start(*call)
+    wait_for(lambda: target.exists() and target.stat().st_size > 0, process)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    lines = target.read_text().splitlines()
+    assert 0 < len(lines) < 500 and all(json.loads(line)["feasible"] in (True, False) for line in lines)
+    assert f"{len(lines)} of 500" in errors.decode() and errors.decode().splitlines()[-1] == "interrupted"
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.05, 0.15])

@@ -7,11 +7,15 @@ answer. So a reader that lets a value through which breaks a later step is found
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from dualplan.errors import ConvergenceError, DualplanError, InfeasibleError, InputError
+
+if TYPE_CHECKING:
+    from dualplan.spec.scenario import Scenario
 
 
 class Target(NamedTuple):
@@ -231,15 +235,23 @@ def units(data: bytes) -> None:
             show(parse(text_of(data), dimension, "fuzz"), dimension)
 
 
+@functools.cache
+def _paper() -> Scenario:
+    """A complete scenario to change."""
+    from dualplan.spec.load import Node
+    from dualplan.spec.scenario import resolve
+
+    base = {"hardware": "dualpath-hopper", "model": "qwen2.5-32b", "workload": "dualpath-32k"}
+    return resolve(Node({key: Node(value, "fuzz", origin="flag") for key, value in base.items()}, "", origin="flag"))
+
+
 def vary(data: bytes) -> None:
     """Lines of ``--vary`` of a sweep, each changing a scenario to its first and last value."""
     from dualplan.spec.change import changed
-    from dualplan.spec.load import Node, flag_node
-    from dualplan.spec.scenario import resolve
+    from dualplan.spec.load import flag_node
     from dualplan.spec.vary import parse_axis, splits
 
-    base = {"hardware": "dualpath-hopper", "model": "qwen2.5-32b", "workload": "dualpath-32k"}
-    found = resolve(Node({key: Node(value, "fuzz", origin="flag") for key, value in base.items()}, "", origin="flag"))
+    found = _paper()
     for line in text_of(data).splitlines():
         axis = parse_axis(line)
         if axis.key == "pd":
