@@ -137,7 +137,9 @@ def complete(s: State, d: int, now: float) -> None:
     step = s.pool[d, STEP]
     while s.pool_index[d, N_IN_POOL] > 0:
         a = s.pool_index[d, ROOT]
-        if s.mark[a] > s.pool[d, CLOCK] + TIE:
+        left = s.mark[a] - s.pool[d, CLOCK]
+        # late in a long run what is left can be too short to move the time
+        if s.mark[a] > s.pool[d, CLOCK] + TIE and now + left * step > now:
             break
         s.pool_index[d, ROOT] = merge(s, s.child[a, LEFT_CHILD], s.child[a, RIGHT_CHILD])
         s.pool_index[d, N_IN_POOL] -= 1

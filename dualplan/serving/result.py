@@ -16,7 +16,7 @@ from dualplan.serving.trajectories import Trajectories
 
 Floats = npt.NDArray[np.float64]
 
-Stopped = Literal["all agents done", "end of the run", "TTFT above the limit", "interrupted"]
+Stopped = Literal["all agents done", "end of the run", "TTFT above the limit", "longest time", "interrupted"]
 
 PARTS = ("scheduling", "allocation", "read", "prefill")
 """Parts of TTFT: from ready to fetched, to the start of the read, to the pass, to its end. A wait for host buffers

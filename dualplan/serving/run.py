@@ -42,6 +42,9 @@ GROUPS_A_TURN = 64
 MOST_AGENTS = 2_000_000
 """More agents in a run would not fit the memory of a usual machine."""
 
+LONGEST = 1e10
+"""A job that takes longer [s], 300 years, is not followed to its end."""
+
 SLICES = 30
 """Slices of an online run, after each of which the stop rule looks."""
 
@@ -68,8 +71,10 @@ def offline(
     s = state(laid, trajectories, np.zeros(agents), seed=seed)
     driver = Driver(s, _chosen(s, compiled), None if elastic is None else Controller(laid, elastic))
     stopped: Stopped = "all agents done"
-    if not driver.to(math.inf, progress):
+    if not driver.to(LONGEST, progress):
         stopped = "interrupted"
+    elif s.counter[k.N_DONE] < agents:
+        stopped = "longest time"
     changes = driver.changes
     return result_of(
         "offline", laid, trajectories, s, seed, stopped, warm_up=0.0, rate=None, label=label, changes=changes
