@@ -22,6 +22,7 @@ from dualplan.plan.evaluate import Evaluation, evaluate, misfits
 from dualplan.plan.grid import Grid, evaluate_grid
 from dualplan.plan.problem import build, prepare
 from dualplan.plan.resources import TITLES
+from dualplan.plan.runner_up import with_reasons
 from dualplan.plan.sizing import working_set_bytes
 from dualplan.plan.upgrades import with_snics
 from dualplan.spec.hardware import Hardware
@@ -479,52 +480,3 @@ def agent_tokens(answer: Evaluation) -> float:
         mean_turns(answer.scenario.workload) * (means.append + means.generated),
         means.context + means.append + means.generated,
     )
-
-
-def with_reasons(plans: Sequence[Plan]) -> list[Plan]:
-    """Plans with a sentence on why each but the first lost."""
-    return [
-        plan if i == 0 else msgspec.structs.replace(plan, lost_because=lost_because(plan, plans[0]))
-        for i, plan in enumerate(plans)
-    ]
-
-
-def lost_because(plan: Plan, best: Plan) -> str:
-    """Why a plan is behind the best one, a sentence with the figures that decide."""
-    if best.cost is not None and plan.cost is None:
-        return f"has no price to compare; {plan.gpus} GPUs against {best.gpus}"
-    figure, best_figure, unit = float(plan.gpus), float(best.gpus), "GPUs"
-    if plan.cost is not None and best.cost is not None:
-        figure, best_figure, unit = plan.cost, best.cost, "USD/h"
-    if figure > best_figure * (1 + 1e-9):
-        both = (significant(one) if unit == "USD/h" else f"{one:.0f}" for one in (figure, best_figure))
-        more = f"{' against '.join(both)} {unit}"
-        ratio = figure / best_figure
-        costs = f"{significant(ratio, 2)} times as much" if ratio >= 2 else f"{_per_cent(ratio - 1)} more"
-        text = f"costs {costs} ({more})" if unit == "USD/h" else f"takes {more}"
-        return f"{text}: {_why(plan, best)}"
-    if plan.nodes > best.nodes:
-        return f"costs the same with more nodes, {plan.nodes} against {best.nodes}"
-    if plan.headroom < best.headroom - 1e-9:
-        return f"costs the same with less head-room, {_per_cent(plan.headroom)} against {_per_cent(best.headroom)}"
-    return "is as good; the names decide the order"
-
-
-def _why(plan: Plan, best: Plan) -> str:
-    """Where a higher cost comes from: more nodes, because each carries less, or dearer ones."""
-    rates = [one.answer.turns_per_s / one.nodes for one in (plan, best)]
-    bound = TITLES.get(plan.answer.bottleneck.resource or "", "nothing that is modelled")
-    if plan.nodes <= best.nodes:
-        what = f"{plan.nodes} nodes against {best.nodes}"
-        if plan.cost is not None and best.cost is not None:
-            prices = [significant(one.cost / one.nodes) for one in (plan, best) if one.cost is not None]
-            what += f", {' against '.join(prices)} USD/h each"
-        return f"{what}; {significant(rates[0])} turns/s a node against {significant(rates[1])}, bound by {bound}"
-    if rates[0] >= rates[1]:
-        return f"{plan.nodes} nodes against {best.nodes}, for {_per_cent(plan.headroom)} of head-room"
-    each = f"{significant(rates[0])} turns/s a node against {significant(rates[1])}, bound by {bound}"
-    return f"{plan.nodes} nodes against {best.nodes}; {each}"
-
-
-def _per_cent(share: float) -> str:
-    return f"{significant(100 * share, 2)} %"

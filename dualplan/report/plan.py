@@ -321,6 +321,8 @@ def _about_the_demand(answer: Answer, wanted: Wanted) -> list[str]:
         )
     if any(any(kind.extra_snics) for kind in answer.kinds) and not wanted.prices.snic_per_hour:
         found.append("storage NICs beyond those of a profile cost nothing (--snic-price)")
+    if answer.fleet is not None and answer.fleet.cost is not None and missing:
+        found.append("the fleet is made of what has a price")
     if answer.fleet is not None:
         found.append(f"each deployment of the fleet has a store of its own; its cost is the least but for {CLOSE:.1%}")
     return [text.replace("%", " %").replace("  %", " %") for text in found]

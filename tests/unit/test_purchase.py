@@ -108,6 +108,13 @@ def test_unpriced_stand_behind_by_gpus():
     assert plans[1].cost is None and "no price" in plans[1].lost_because
 
 
+def test_free_nodes_have_no_ratio():
+    candidates = kinds([scenario(name) for name in ("dgx-h100", "dgx-h200")])
+    prices = Prices(per_hour={"dgx-h100": 0.0, "dgx-h200": 5.0})
+    first, second = find_plans(candidates, Wanted(turns_per_s=60.0, prices=prices)).plans
+    assert first.cost == 0 and second.lost_because.startswith("costs more")
+
+
 def test_figures_of_a_plan_by_hand():
     found = scenario()
     wanted = Wanted(turns_per_s=60.0, prices=Prices(per_hour={"dgx-h100": 30.0}))
