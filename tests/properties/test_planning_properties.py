@@ -143,11 +143,14 @@ def test_modes_are_ordered(found):
 @settings(max_examples=60)
 @given(fitted_deployments())
 def test_modes_are_ordered_under_fitted_sets(found):
-    """Storage NICs lose a little where both sides read (``both_sides``); but for that the order is the same."""
+    """Storage NICs lose a little where both sides read (``both_sides``); but for that the order is the same.
+
+    Basic is left out: decode memory is held from the fetch of a turn on, and basic fetches later, when its prefill
+    memory is free. Where decode memory binds, that carries a few per cent more turns than layerwise.
+    """
     found = in_mode(found, "dual-path", balance=1.0)
     rates = {mode: rate(in_mode(found, mode)) for mode in MODES}
     lost = find_set(found.model.name, found.hardware.name).both_sides
-    assert rates["basic"] <= rates["layerwise"] * ITERATED
     assert lost * rates["layerwise"] <= rates["dual-path"] * ITERATED
     assert rates["dual-path"] <= rates["split-read"] * ITERATED
     assert max(rates.values()) <= rates["oracle"] * ITERATED
