@@ -102,7 +102,10 @@ def _form(file: Path | None, fmt: ReportFormat | None) -> ReportFormat:
 
 def _reviews(flags: list[ScenarioFlags], simulate: bool) -> list[Review]:
     """All scenarios, computed. Raises InputError with the problems of all of them."""
+    import msgspec
+
     from dualplan.errors import InputError
+    from dualplan.report.compare import names_of
     from dualplan.report.review import review
 
     scenarios: list[Scenario] = []
@@ -121,10 +124,10 @@ def _reviews(flags: list[ScenarioFlags], simulate: bool) -> list[Review]:
             from dualplan.cli.simulate import simulation_documents
 
             simulation = simulation_documents(one, scenario)
-        name = scenario.settings.name or (one.file.stem if one.file else scenario.model.title)
         file = None if one.file is None else str(one.file)
-        found.append(review(scenario, label=name, file=file, simulation=simulation))
-    return found
+        found.append(review(scenario, file=file, simulation=simulation))
+    names = names_of([one.file for one in flags], [one.answer for one in found])
+    return [msgspec.structs.replace(one, label=name) for one, name in zip(found, names, strict=True)]
 
 
 def _write(document: Document, labels: Labels, form: ReportFormat, file: Path) -> None:

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 
 from dualplan.plan.evaluate import Evaluation
 from dualplan.report.blocks import Block, Figure, Name, Paragraph, Section, Text, say, table
+from dualplan.report.compare import Compared, input_differences
 from dualplan.report.figures import bars
 from dualplan.report.labels import Labels
 from dualplan.report.review import Review
-from dualplan.report.scenario import value_rows, value_text
+from dualplan.report.scenario import value_text
 from dualplan.report.sections import NO_VALUE, change, deployment, end, per_cent, resource, turns
 from dualplan.spec.workload import mean_turns
 from dualplan.units import show, significant
@@ -91,18 +92,14 @@ def _figure(reviews: Sequence[Review], letters: list[str], labels: Labels) -> Fi
 
 def _inputs(reviews: Sequence[Review], letters: list[str]) -> Block:
     """Input values that are not the same in all scenarios."""
-    columns = [
-        {row["key"]: value_text(row["value"], row["unit"]) for row in value_rows(review.answer.scenario)}
-        for review in reviews
-    ]
-    keys = list(dict.fromkeys(key for column in columns for key in column if key != "name"))
-    differing = [key for key in keys if len({column.get(key) for column in columns}) > 1]
+    compared = Compared(names=tuple(letters), answers=tuple(review.answer for review in reviews))
+    differing = input_differences(compared)
     rows: list[tuple[Text, ...]] = [
-        (key, *(Name(column[key]) if key in column else NO_VALUE for column in columns))
-        for key in differing[:MOST_INPUTS]
+        (row["key"], *(NO_VALUE if v is None else Name(value_text(v, row["unit"])) for v in row["values"]))
+        for row in differing[:MOST_INPUTS]
     ]
     if len(differing) > MOST_INPUTS:
-        rows.append((say("compare.more", n=str(len(differing) - MOST_INPUTS)), *([""] * len(columns))))
+        rows.append((say("compare.more", n=str(len(differing) - MOST_INPUTS)), *([""] * len(letters))))
     if not rows:
         return Paragraph(say("compare.no_difference"))
     return table(say("compare.inputs"), (say("column.input"), *letters), rows, "l" * (len(letters) + 1))

@@ -47,7 +47,7 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def review(
-    scenario: Scenario, *, label: str, file: str | None = None, simulation: dict[str, Any] | None = None
+    scenario: Scenario, *, label: str = "", file: str | None = None, simulation: dict[str, Any] | None = None
 ) -> Review:
     """Everything that a report needs to know of a scenario. Raises InputError without node counts."""
     answer = evaluate(scenario)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from dualplan.errors import InputError
-from dualplan.plan.evaluate import Evaluation
-from dualplan.plan.purchase import storage_needs
 from dualplan.plan.sensitivity import Bar, tornado
+from dualplan.plan.sizing import Server, store_needs, working_set
 from dualplan.plan.uncertainty import assess
 from dualplan.plan.upgrades import Rung, Upgrade, upgrades
 from dualplan.report.blocks import Block, Bullets, Figure, Name, Paragraph, Prose, Section, Text, say, table
@@ -15,7 +16,7 @@ from dualplan.report.figures import bars, tornado_bars
 from dualplan.report.labels import Labels
 from dualplan.report.review import Review
 from dualplan.report.sections import NO_VALUE, SEMICOLON, change, joined, per_cent, resource, turns
-from dualplan.spec.hardware import Hardware
+from dualplan.spec.scenario import Demand, Scenario
 from dualplan.spec.uncertain import uncertain_values
 from dualplan.units import show, significant
 
@@ -158,40 +159,35 @@ def _upgrades_table(found: Sequence[Upgrade]) -> Block:
 
 
 def working_set_section(review: Review) -> Section:
-    """What the store must hold and deliver, at the demand or at the full rate."""
+    """What the store must hold and deliver, at the demand and at the full rate."""
     answer = review.answer
-    check = answer.demand_check
+    scenario, check = answer.scenario, answer.demand_check
     if not answer.turns_per_s:
         return Section("working-set", say("title.working_set"), (Paragraph(say("upgrades.no_rate")),))
-    rates: list[tuple[Text, float]] = [(say("cost.full_rate"), answer.turns_per_s)]
+    at_full = msgspec.structs.replace(scenario, settings=msgspec.structs.replace(scenario.settings, demand=Demand()))
+    asked: list[tuple[Text, Scenario]] = [(say("cost.full_rate"), at_full)]
     if check is not None and check.turns_per_s <= answer.turns_per_s:
-        rates.insert(0, (say("cost.at_demand"), check.turns_per_s))
-    sides = _sides(answer)
-    needs = [storage_needs(answer, rate, sides) for _, rate in rates]
+        asked.insert(0, (say("cost.at_demand"), scenario))
+    needs = [store_needs(one, working_set(one), server=Server()) for _, one in asked]
     rows: list[tuple[Text, ...]] = [
-        (say("working_set.rate"), *(turns(rate) for _, rate in rates)),
-        (say("working_set.agents"), *(significant(need.agents) for need in needs)),
-        (say("working_set.agent_time"), *(show(need.agent_time_s, "s") for need in needs)),
-        (say("working_set.capacity"), *(show(need.capacity_bytes, "B") for need in needs)),
+        (say("working_set.rate"), *(turns(need.turns_per_s) for need in needs)),
+        (say("working_set.agents"), *(significant(need.working_set.agents) for need in needs)),
+        (say("working_set.agent_time"), *(show(need.working_set.completion_time_s, "s") for need in needs)),
+        (say("working_set.capacity"), *(show(need.stored_bytes, "B") for need in needs)),
         (say("working_set.read"), *(show(need.read_bytes_per_s, "B/s") for need in needs)),
-        (say("working_set.write"), *(show(need.write_bytes_per_s, "B/s") for need in needs)),
-        (say("working_set.written_a_day"), *(show(need.write_bytes_per_s * 86400, "B") for need in needs)),
+        (say("working_set.write"), *(show(need.written_bytes_per_s, "B/s") for need in needs)),
+        (say("working_set.written_a_day"), *(show(need.written_bytes_per_day, "B") for need in needs)),
     ]
-    header = (say("column.quantity"), *(name for name, _ in rates))
+    header = (say("column.quantity"), *(name for name, _ in asked))
     blocks: list[Block] = [
         Paragraph(say("working_set.lead")),
-        table(say("working_set.caption"), header, rows, "l" + "r" * len(rates)),
+        table(say("working_set.caption"), header, rows, "l" + "r" * len(asked)),
     ]
     run = (review.simulation or {}).get("run")
     if run is not None:
         mean, peak = run["working_set_mean_bytes"], run["peaks"]["working_set_bytes"]
         blocks.append(Paragraph(say("working_set.simulated", mean=show(mean, "B"), peak=show(peak, "B"))))
     return Section("working-set", say("title.working_set"), tuple(blocks))
-
-
-def _sides(answer: Evaluation) -> list[tuple[Hardware, int]]:
-    counts = answer.prefill_nodes, answer.decode_nodes
-    return [(hardware, count) for (_, hardware), count in zip(answer.scenario.sides, counts, strict=True)]
 
 
 # ---------------------------------------------------------------- uncertainty
