@@ -14,7 +14,11 @@ from dualplan.report.labels import LANGUAGES, Labels, table
 from dualplan.spec.choices import MODES
 
 FOLDER = Path(dualplan.report.__file__).parent
-SOURCES = [*FOLDER.glob("*.py"), *FOLDER.glob("templates/*")]
+SOURCES = [
+    source
+    for source in (*FOLDER.glob("*.py"), *FOLDER.glob("templates/*"))
+    if source.suffix != ".py" or re.search(r"report\.(labels|blocks) import", source.read_text(encoding="utf-8"))
+]
 LITERAL = re.compile(r"""(?:say|labels)[(\[]\s*f?["']([^"']+)["']""")
 
 
