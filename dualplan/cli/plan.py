@@ -13,7 +13,7 @@ from dualplan.cli.scenario_flags import ScenarioFlags, scenario_command
 if TYPE_CHECKING:
     from dualplan.plan.cost import Prices
     from dualplan.plan.purchase import Kind, Purchase, Wanted
-    from dualplan.report.plan import Answer
+    from dualplan.report.plan_document import Answer
     from dualplan.spec.scenario import Scenario
 
 MOST_CANDIDATES = 64
@@ -314,7 +314,7 @@ def _answer(
 ) -> Answer:
     from dualplan.errors import InputError
     from dualplan.plan.purchase import find_plans
-    from dualplan.report.plan import Answer
+    from dualplan.report.plan_document import Answer
 
     if not found:
         raise InputError("--snic-counts", "no candidate can have any of these numbers of storage NICs")

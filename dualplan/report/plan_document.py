@@ -1,0 +1,322 @@
+"""The answer of ``plan`` as a JSON document."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from dualplan.plan.assumptions import assumptions, scenario_sha256, sources
+from dualplan.plan.cost import node_price, price_origin
+from dualplan.plan.fleet import CLOSE, Fleet
+from dualplan.plan.purchase import Confirmed, Kind, Miss, Plan, Purchase, Storage, Wanted, priced
+from dualplan.plan.upgrades import Upgrades
+from dualplan.serving.times import fitted
+from dualplan.spec.scenario import Scenario
+from dualplan.spec.workload import mean_turns
+from dualplan.units import significant
+
+if TYPE_CHECKING:
+    pass
+
+SCHEMA = "dualplan/plan/1"
+CURRENCY = "USD"
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``plan`` found. ``scenario``: one of those asked about; ``demand_origin``: the demand in the asker's words.
+
+    ``upgraded``: the deployment that the upgrades are for.
+    """
+
+    scenario: Scenario
+    kinds: tuple[Kind, ...]
+    wanted: Wanted | None
+    demand_origin: str
+    slo_defaults: tuple[str, ...]
+    purchase: Purchase | None = None
+    fleet: Fleet | None = None
+    upgrades: Upgrades | None = None
+    upgraded: Scenario | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def feasible(self) -> bool:
+        """Whether there is a deployment, or a fleet, that does what is asked."""
+        asked = [bool(self.purchase.plans)] if self.purchase else []
+        asked += [bool(self.fleet.groups)] if self.fleet else []
+        return any(asked) or not asked
+
+
+def document(answer: Answer) -> dict[str, Any]:
+    """The JSON document."""
+    purchase, wanted = answer.purchase, answer.wanted
+    misses = [] if purchase is None else [_miss(miss) for miss in purchase.misses]
+    slo = answer.scenario.settings.slo
+    best = purchase.plans[0] if purchase is not None and purchase.plans else None
+    return {
+        "schema": SCHEMA,
+        "feasible": answer.feasible,
+        "reasons": _reasons(answer),
+        "model": answer.scenario.model.name,
+        "workload": answer.scenario.workload.name,
+        "mode": answer.scenario.settings.mode,
+        "demand": None if wanted is None else _demand(answer, wanted),
+        "slo": {"ttft_s": slo.ttft, "tpot_s": slo.tpot, "defaults": list(answer.slo_defaults)},
+        "currency": CURRENCY,
+        "ranked_by": "cost_per_hour" if best is not None and best.cost is not None else "gpus",
+        "candidates": [_candidate(kind, wanted or Wanted(turns_per_s=1.0)) for kind in answer.kinds],
+        "plans": [] if purchase is None else [plan_row(plan, i + 1) for i, plan in enumerate(purchase.plans)],
+        "rejected": [] if purchase is None else [plan_row(plan, None) for plan in purchase.rejected],
+        "misses": misses,
+        "nearest_miss": misses[0] if misses and best is None else None,
+        "fleet": None if answer.fleet is None else _fleet(answer.fleet),
+        "upgrades": None if answer.upgrades is None else _upgrades(answer.upgrades),
+        "points_evaluated": None if purchase is None else purchase.points,
+        "assumptions": assumption_lines(answer),
+        "sources": _sources(answer),
+        "inputs_sha256": _hash(answer),
+    }
+
+
+def _demand(answer: Answer, wanted: Wanted) -> dict[str, Any]:
+    return {
+        "turns_per_s": wanted.turns_per_s,
+        "agents_per_s": wanted.turns_per_s / mean_turns(answer.scenario.workload),
+        "given": answer.demand_origin,
+        "headroom": wanted.headroom,
+        "spare_nodes": wanted.spare,
+        "max_nodes": wanted.max_nodes,
+        "outside_range_allowed": wanted.allow_outside_range,
+        "available": dict(wanted.available),
+    }
+
+
+def _candidate(kind: Kind, wanted: Wanted) -> dict[str, Any]:
+    sides = [
+        {
+            "hardware": hardware.name,
+            "snics_per_node": hardware.snic.count,
+            "price_per_hour": node_price(hardware, wanted.prices, extra),
+            "price_origin": price_origin(hardware, wanted.prices),
+            "purchase_price": hardware.cost.price,
+            "power_w": hardware.cost.power,
+        }
+        for (_, hardware), extra in zip(kind.scenario.sides, kind.extra_snics, strict=True)
+    ]
+    return {"name": kind.name, "prefill": sides[0], "decode": sides[1]}
+
+
+def plan_row(plan: Plan, rank: int | None) -> dict[str, Any]:
+    scenario, answer = plan.kind.scenario, plan.answer
+    turns, found = scenario.settings.demand.turn_rate or 0.0, answer.ranges.all_traffic
+    hourly = 3600 * turns / 1e6
+    tokens = answer.demand.prompt_tokens + answer.demand.generated
+    return {
+        "rank": rank,
+        "hardware": scenario.hardware.name,
+        "decode_hardware": scenario.decode_hardware.name,
+        "prefill_nodes": plan.prefill_nodes,
+        "decode_nodes": plan.decode_nodes,
+        "nodes": plan.nodes,
+        "gpus": plan.gpus,
+        "snics_per_node": {side: hardware.snic.count for side, hardware in scenario.sides},
+        "pd_ratio": plan.prefill_nodes / plan.decode_nodes,
+        "inside_range": plan.inside_range,
+        "range": {
+            "lower": None if found.lower is None else float(found.lower),
+            "upper": None if found.upper is None else float(found.upper),
+            "empty_because": list(found.empty_because) or None,
+        },
+        "cost_per_hour": plan.cost,
+        "cost_per_million_tokens": _per(plan.cost, hourly * tokens),
+        "cost_per_million_output_tokens": _per(plan.cost, hourly * answer.demand.generated),
+        "cost_per_million_computed_tokens": _per(plan.cost, hourly * answer.demand.computed_tokens),
+        "power_w": plan.power,
+        "turns_per_s": answer.turns_per_s,
+        "agents_per_s": answer.turns_per_s / mean_turns(scenario.workload),
+        "utilization": 1 / (1 + plan.headroom),
+        "headroom": plan.headroom,
+        "bottleneck": answer.bottleneck.resource,
+        "decode_read_share": answer.decode_read_share,
+        "ttft_unloaded_s": answer.ttft_unloaded_s,
+        "tpot_s": answer.tpot_s,
+        "compute_times": answer.demand.compute_origin,
+        "storage": _storage(plan.storage),
+        "spare": {
+            "nodes": plan.spare.nodes,
+            "prefill_down_turns_per_s": plan.spare.prefill_down_turns_per_s,
+            "decode_down_turns_per_s": plan.spare.decode_down_turns_per_s,
+            "meets_demand": plan.spare.meets_demand,
+        },
+        "confirmed": None if plan.confirmed is None else _confirmed(plan.confirmed),
+        "slo_met": None if plan.confirmed is None else plan.confirmed.slo_met,
+        "lost_because": plan.lost_because or None,
+    }
+
+
+def _per(cost: float | None, amount: float) -> float | None:
+    return None if cost is None or not amount else cost / amount
+
+
+def _storage(storage: Storage) -> dict[str, Any]:
+    return {
+        "capacity_bytes": storage.capacity_bytes,
+        "read_bytes_per_s": storage.read_bytes_per_s,
+        "write_bytes_per_s": storage.write_bytes_per_s,
+        "nics": storage.nics,
+        "agents": storage.agents,
+        "agent_time_s": storage.agent_time_s,
+    }
+
+
+def _confirmed(found: Confirmed) -> dict[str, Any]:
+    return {
+        "slo_met": found.slo_met,
+        "ttft_s": found.ttft_s,
+        "tpot_s": found.tpot_s,
+        "turns_per_s": found.turns_per_s,
+        "steady": found.steady,
+        "reason": found.reason or None,
+    }
+
+
+def _miss(miss: Miss) -> dict[str, Any]:
+    scenario = miss.kind.scenario
+    return {
+        "hardware": scenario.hardware.name,
+        "decode_hardware": scenario.decode_hardware.name,
+        "snics_per_node": {side: hardware.snic.count for side, hardware in scenario.sides},
+        "prefill_nodes": miss.prefill_nodes,
+        "decode_nodes": miss.decode_nodes,
+        "stopped_by": miss.stage,
+        "share_of_demand": miss.share,
+        "reasons": list(miss.reasons),
+    }
+
+
+def _fleet(fleet: Fleet) -> dict[str, Any]:
+    return {
+        "cost_per_hour": fleet.cost,
+        "gpus": fleet.gpus,
+        "turns_per_s": fleet.turns_per_s,
+        "optimality_gap": fleet.gap,
+        "most_turns_per_s": fleet.most_turns_per_s,
+        "groups": [
+            {
+                "count": group.count,
+                "hardware": group.kind.scenario.hardware.name,
+                "decode_hardware": group.kind.scenario.decode_hardware.name,
+                "prefill_nodes": group.prefill_nodes,
+                "decode_nodes": group.decode_nodes,
+                "turns_per_s": group.turns_per_s,
+                "cost_per_hour": None if fleet.cost is None else group.cost,
+            }
+            for group in fleet.groups
+        ],
+    }
+
+
+def _upgrades(found: Upgrades) -> dict[str, Any]:
+    return {
+        "prefill_nodes": found.prefill_nodes,
+        "decode_nodes": found.decode_nodes,
+        "turns_per_s": found.turns_per_s,
+        "ladder": [msgspec.structs.asdict(rung) | {"tied": list(rung.tied)} for rung in found.ladder],
+        "dual_values": [msgspec.structs.asdict(dual) for dual in found.duals],
+        "upgrades": [msgspec.structs.asdict(upgrade) for upgrade in found.upgrades],
+        "not_evaluated": list(found.unknown),
+    }
+
+
+def _reasons(answer: Answer) -> list[str]:
+    """Why there is no plan, nearest miss first; empty where there is one."""
+    if answer.feasible or answer.purchase is None:
+        return []
+    found = [rejection(plan) for plan in answer.purchase.rejected]
+    return found + [f"{miss.kind.name}: {' '.join(miss.reasons)}" for miss in answer.purchase.misses]
+
+
+def rejection(plan: Plan) -> str:
+    reason = plan.confirmed.reason if plan.confirmed else ""
+    return f"{plan.label}: the simulation misses the SLO, {reason}."
+
+
+def assumption_lines(answer: Answer) -> list[str]:
+    found = list(answer.notes)
+    wanted, purchase = answer.wanted, answer.purchase
+    if wanted is not None:
+        found += _about_the_demand(answer, wanted)
+    plans = purchase.plans if purchase is not None else ()
+    if plans:
+        found.append(
+            "the store holds the agents under way (unloaded times, a lower bound); the cost is that of nodes alone, "
+            "without store, switches and space"
+        )
+        found += assumptions(plans[0].answer)
+    return found
+
+
+def _about_the_demand(answer: Answer, wanted: Wanted) -> list[str]:
+    found = [
+        f"the demand is a steady mean, {significant(mean_turns(answer.scenario.workload))} turns an agent"
+        + (f" ({answer.demand_origin})" if answer.demand_origin else "")
+    ]
+    if answer.slo_defaults:
+        found.append("SLO not given, so " + " and ".join(answer.slo_defaults) + " by default")
+    if not (answer.purchase and any(plan.confirmed for plan in answer.purchase.plans)):
+        found.append("rates are steady upper bounds without queueing: --confirm simulates, --headroom leaves room")
+    missing: dict[str, list[str]] = {}
+    for kind in answer.kinds:
+        for _, hardware in kind.scenario.sides:
+            if node_price(hardware, wanted.prices) is None:
+                why = price_origin(hardware, wanted.prices)
+                missing.setdefault(why, []).append(hardware.name)
+    found += [f"{', '.join(dict.fromkeys(names))}: {why}" for why, names in missing.items()]
+    if missing:
+        all_missing = not any(priced(kind, wanted.prices) for kind in answer.kinds)
+        found.append(
+            "ranked by GPU count, since no price is known"
+            if all_missing
+            else "what has no price is ranked by GPU count behind what has one (--price NAME=USD an hour)"
+        )
+    fitted_kinds = [kind.name for kind in answer.kinds if fitted(kind.scenario) is not None]
+    if fitted_kinds and len(fitted_kinds) < len(answer.kinds):
+        found.append(
+            f"times of {', '.join(fitted_kinds)} are fitted on measured runs, those of the others a roofline, which "
+            "is kinder: compare with care"
+        )
+    if any(any(kind.extra_snics) for kind in answer.kinds) and not wanted.prices.snic_per_hour:
+        found.append("storage NICs beyond those of a profile cost nothing (--snic-price)")
+    if answer.fleet is not None and answer.fleet.cost is not None and missing:
+        found.append("the fleet is made of what has a price")
+    if answer.fleet is not None:
+        found.append(f"each deployment of the fleet has a store of its own; its cost is the least but for {CLOSE:.1%}")
+    return [text.replace("%", " %").replace("  %", " %") for text in found]
+
+
+def _sources(answer: Answer) -> list[dict[str, str]]:
+    """Sources of the figures of all candidates, each once."""
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    for kind in answer.kinds:
+        for entry in sources(kind.scenario):
+            name = (
+                kind.scenario.decode_hardware.name if entry["key"].startswith("decode") else kind.scenario.hardware.name
+            )
+            side, dot, path = entry["key"].partition(".")
+            key = f"{name}.{path}" if dot and side.endswith("hardware") else entry["key"]
+            found.setdefault((key, entry["source"]), {"key": key, "source": entry["source"]})
+    return list(found.values())
+
+
+def _hash(answer: Answer) -> str:
+    import hashlib
+
+    inputs: list[Any] = [
+        answer.wanted,
+        [scenario_sha256(kind.scenario) for kind in answer.kinds],
+        answer.fleet is not None,
+    ]
+    if answer.upgraded is not None:
+        inputs.append(scenario_sha256(answer.upgraded))
+    return hashlib.sha256(msgspec.json.encode(inputs, order="sorted")).hexdigest()
