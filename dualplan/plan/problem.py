@@ -461,15 +461,16 @@ def _rate_from_decode_hbm(setup: Setup, demand: TurnDemand) -> Any:
     """Turn rate at which turns fill the HBM of the decode side: each takes its room when it is fetched."""
     assert demand.passes is not None
     passes, engines = demand.passes, value_of(decode_engines(setup))
-    base, slope, generated = (value_of(v) for v in (demand.decode_base, demand.decode_slope, demand.generated))
+    times = (demand.decode_base, demand.decode_slope, demand.decode_quadratic, demand.generated)
+    base, slope, quadratic, generated = (value_of(value) for value in times)
     most = decode_turns(setup, demand, passes)
 
     def over(rate: Any) -> Any:
         before = before_decode(setup, demand, passes, rate)
-        decoding = batch_at_turn_rate(base, slope, rate / engines, generated, demand.decode_quadratic)
+        decoding = batch_at_turn_rate(base, slope, rate / engines, generated, quadratic)
         return rate * before + engines * decoding - most
 
-    asymptote = engines * highest_turn_rate(base, slope, generated, demand.decode_quadratic) * (1 - 1e-9)
+    asymptote = engines * highest_turn_rate(base, slope, generated, quadratic) * (1 - 1e-9)
     return root(over, 0.0, minimum(asymptote, _fastest_prefill(setup, demand)))
 
 
