@@ -15,7 +15,6 @@ from dualplan.plan.cost import Prices, node_price
 from dualplan.plan.evaluate import misfits
 from dualplan.plan.problem import SINGLE_SIDED, Problem, Setup, build, prepare, solve, storage_positions, uses
 from dualplan.plan.ranges import all_traffic_range
-from dualplan.plan.resources import TITLES
 from dualplan.serving.times import fitted
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.scenario import Scenario
@@ -403,9 +402,3 @@ def least_cost(setup: Setup, problem: Problem, turns: float, costs: tuple[float,
         method="highs",
     )
     return float(solution.fun) * largest if solution.status == 0 else None
-
-
-def sentence(upgrade: Upgrade) -> str:
-    """What an upgrade does, in words."""
-    after = TITLES[upgrade.bottleneck] if upgrade.bottleneck else "nothing that is modelled"
-    return f"{upgrade.title} ({upgrade.change}): {100 * upgrade.gain:+.1f} %, then {after} binds"

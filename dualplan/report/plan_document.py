@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -15,9 +15,6 @@ from dualplan.serving.times import fitted
 from dualplan.spec.scenario import Scenario
 from dualplan.spec.workload import mean_turns
 from dualplan.units import significant
-
-if TYPE_CHECKING:
-    pass
 
 SCHEMA = "dualplan/plan/1"
 CURRENCY = "USD"

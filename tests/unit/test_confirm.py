@@ -1,0 +1,85 @@
+"""Which deployments are simulated, and what happens to those that fail, with a simulation that is made up."""
+
+import pytest
+
+from dualplan.errors import InfeasibleError
+from dualplan.plan import confirm as module
+from dualplan.plan.confirm import confirmed
+from dualplan.plan.cost import Prices
+from dualplan.plan.purchase import Wanted, find_plans, kinds
+from dualplan.plan.simulated import Simulated
+from tests.unit.test_purchase import scenario
+
+PRICES = Prices(per_hour={"dgx-h100": 30.0, "dgx-h200": 31.0, "mi300x-8": 32.0})
+WANTED = Wanted(turns_per_s=70.0, max_nodes=40, prices=PRICES)
+
+
+def answers(monkeypatch, needed):
+    """A simulation that keeps the SLO with a head-room of ``needed`` of the kind of nodes, and what it was asked."""
+    asked = []
+
+    def simulate(scenario, call, pairs):
+        import dualplan
+
+        rate = dualplan.evaluate(scenario).turns_per_s
+        asked.append((scenario.hardware.name, scenario.settings.prefill_nodes, scenario.settings.decode_nodes))
+        assert scenario.settings.demand.arrival_rate == pytest.approx(70.0 / 157)
+        room = needed[scenario.hardware.name]
+        if room is None:
+            raise InfeasibleError("the longest context does not fit")
+        met = rate / 70.0 - 1 >= room
+        return {
+            "slo_met": met,
+            "ttft_s.mean": 1.0 if met else 9.0,
+            "tpot_s.mean": 0.03,
+            "turns_per_s": 70.0,
+            "stopped": "end of the run",
+        }
+
+    monkeypatch.setattr(module, "simulate_point", simulate)
+    return asked
+
+
+def candidates():
+    return kinds([scenario(name) for name in ("dgx-h100", "dgx-h200", "mi300x-8")])
+
+
+def test_all_pass(monkeypatch):
+    asked = answers(monkeypatch, {"dgx-h100": 0, "dgx-h200": 0, "mi300x-8": 0})
+    steady = find_plans(candidates(), WANTED)
+    found = confirmed(steady, candidates(), Simulated())
+    assert [plan.label for plan in found.plans] == [plan.label for plan in steady.plans]
+    assert all(plan.confirmed.slo_met for plan in found.plans) and not found.rejected
+    assert len(asked) == 3
+
+
+def test_one_that_fails_is_dropped_with_its_reason_and_a_roomier_one_tried(monkeypatch):
+    steady = find_plans(candidates(), WANTED)
+    first = steady.plans[0]
+    name = first.kind.name
+    room = {plan.kind.name: 0.0 for plan in steady.plans} | {name: first.headroom + 0.05}
+    answers(monkeypatch, room)
+    found = confirmed(steady, candidates(), Simulated())
+    assert found.rejected[0].label == first.label
+    assert found.rejected[0].confirmed.reason == "mean TTFT 9.00 s against 4.00 s"
+    better = next(plan for plan in found.plans if plan.kind.name == name)
+    assert better.confirmed.slo_met and better.headroom > first.headroom and better.cost >= first.cost
+    assert [plan.cost for plan in found.plans] == sorted(plan.cost for plan in found.plans)
+    assert found.plans[0].lost_because == "" and all(plan.lost_because for plan in found.plans[1:])
+
+
+def test_kinds_beyond_the_finalists_are_not_simulated(monkeypatch):
+    asked = answers(monkeypatch, {"dgx-h100": 0, "dgx-h200": 0, "mi300x-8": 0})
+    found = confirmed(find_plans(candidates(), WANTED), candidates(), Simulated(), finalists=1)
+    assert len(asked) == 1 and len(found.plans) == 3
+    assert [plan.confirmed is not None for plan in found.plans] == [True, False, False]
+    assert "not simulated" in found.plans[1].lost_because
+
+
+def test_none_passes(monkeypatch):
+    asked = answers(monkeypatch, {"dgx-h100": None, "dgx-h200": 1e9, "mi300x-8": 1e9})
+    found = confirmed(find_plans(candidates(), WANTED), candidates(), Simulated())
+    assert found.plans == ()
+    assert {plan.kind.name for plan in found.rejected} == {"dgx-h100", "dgx-h200", "mi300x-8"}
+    assert len(asked) <= 3 * module.TRIES
+    assert any(plan.confirmed.reason == "the longest context does not fit" for plan in found.rejected)
