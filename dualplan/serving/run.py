@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualplan.errors import InputError
+from dualplan.model.passes import turn_work
 from dualplan.serving import kernel
 from dualplan.serving import layout as k
 from dualplan.serving.cluster import Cluster, state
@@ -280,8 +281,7 @@ def _prefill_bound(laid: Cluster, trajectories: Trajectories) -> float:
     times, block = laid.times, laid.scenario.workload.block
     old = np.floor(trajectories.context / block) * block
     new = trajectories.context - old + trajectories.append
-    work = times.per_request + times.per_token * new + times.per_context * old
-    work = work + times.per_token_context * new * (old + new / 2)
+    work = turn_work(times.per_request, times.per_token, times.per_context, times.per_token_context, new, old)
     agents = len(trajectories.offsets) - 1
     return float(laid.prefill.engines / (work.sum() / agents)) if work.sum() > 0 else 1.0
 
