@@ -38,8 +38,8 @@ def excess_work(engines: int, variation: float) -> float:
     """How much the largest of ``engines`` works exceeds their mean, in units of it, if they are lognormal.
 
     ``variation``: standard deviation over mean. Blom's approximation to the expected largest of a sample: its normal
-    score is that of the share (G - 3/8)/(G + 1/4) (13 % low for a variation of 1). A pass of one turn an engine takes that much longer than the mean;
-    with more turns, placement levels the others and the largest one still stands out.
+    score is that of the share (G - 3/8)/(G + 1/4), which for a variation of 1 is 13 % low. A pass of one turn an engine
+    takes that much longer than the mean; with more turns, placement levels the others and the largest still stands out.
     """
     from statistics import NormalDist
 
