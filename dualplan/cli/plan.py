@@ -68,7 +68,7 @@ def plan(
         bool, typer.Option("--confirm", help="Simulate the finalists; drop those that miss the SLO.")
     ] = False,
     finalists: Annotated[
-        int | None, typer.Option(metavar="N", help="Kinds of nodes that --confirm simulates, 3.")
+        int | None, typer.Option(metavar="N", help="Plans that --confirm wants to see keep the SLO, 3.")
     ] = None,
     upgrades: Annotated[
         bool, typer.Option("--upgrades", help="What to buy next for the scenario's deployment, or for the best plan.")

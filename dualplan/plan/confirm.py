@@ -15,7 +15,7 @@ from dualplan.spec.workload import mean_turns
 from dualplan.units import show
 
 FINALISTS = 3
-"""Kinds of nodes that are simulated, cheapest first."""
+"""Plans that must keep the SLO in the simulation before it ends."""
 
 TRIES = 5
 """Deployments of a kind that are simulated until one keeps the SLO."""
@@ -70,32 +70,32 @@ def confirmed(
     finalists: int = FINALISTS,
     report: Report | None = None,
 ) -> Purchase:
-    """The plans with their finalists simulated: the best plan of each of the first ``finalists`` kinds.
+    """The plans, simulated from the cheapest on until ``finalists`` of different kinds keep the SLO, so that no plan
+    that was not simulated is cheaper than those that are confirmed.
 
-    One that fails moves to ``rejected`` with its reason, and the cheapest deployment of its kind with more head-room is
-    tried, TRIES in all. Plans that are not simulated stay behind those that are confirmed.
+    One that fails moves to ``rejected`` with its reason, and the cheapest deployment of its kind with more head-room
+    queues up instead, TRIES of a kind in all. Plans that are not simulated stay behind those that are confirmed.
     """
     wanted = purchase.wanted
-    names = list(dict.fromkeys(plan.kind.name for plan in purchase.plans))[:finalists]
     by_name = {kind.name: kind for kind in kinds}
+    waiting = list({plan.kind.name: plan for plan in reversed(purchase.plans)}.values())
+    tries = dict.fromkeys(by_name, 0)
     passed: list[Plan] = []
     rejected: list[Plan] = []
-    for name in names:
-        tried = next((plan for plan in purchase.plans if plan.kind.name == name), None)
-        for _ in range(TRIES):
-            if tried is None:
-                break
-            if report is not None:
-                report(tried)
-            outcome = confirm(tried, wanted, call)
-            tried = msgspec.structs.replace(tried, confirmed=outcome, lost_because="")
-            if outcome.slo_met:
-                passed.append(tried)
-                break
-            rejected.append(tried)
+    while waiting and len(passed) < finalists:
+        tried = min(waiting, key=rank)
+        waiting.remove(tried)
+        name = tried.kind.name
+        tries[name] += 1
+        if report is not None:
+            report(tried)
+        tried = msgspec.structs.replace(tried, confirmed=confirm(tried, wanted, call), lost_because="")
+        if tried.confirmed is not None and tried.confirmed.slo_met:
+            passed.append(tried)
+            continue
+        rejected.append(tried)
+        if tries[name] < TRIES:
             roomier = msgspec.structs.replace(wanted, headroom=max(wanted.headroom, tried.headroom + MORE))
-            tried = next(iter(find_plans([by_name[name]], roomier).plans), None)
-    rest = [plan for plan in purchase.plans if plan.kind.name not in names]
-    return msgspec.structs.replace(
-        purchase, plans=tuple(with_reasons([*sorted(passed, key=rank), *rest])), rejected=tuple(rejected)
-    )
+            waiting += find_plans([by_name[name]], roomier).plans
+    ranked = [*sorted(passed, key=rank), *sorted(waiting, key=rank)]
+    return msgspec.structs.replace(purchase, plans=tuple(with_reasons(ranked)), rejected=tuple(rejected))

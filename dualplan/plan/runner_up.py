@@ -25,7 +25,7 @@ def with_reasons(plans: Sequence[Plan]) -> list[Plan]:
 def lost_because(plan: Plan, best: Plan) -> str:
     """Why a plan is behind the best one, a sentence with the figures that decide."""
     if best.confirmed is not None and plan.confirmed is None:
-        return "was not simulated: --finalists takes more kinds of nodes"
+        return "was not simulated: --finalists takes more plans"
     if best.cost is not None and plan.cost is None:
         return f"has no price to compare; {plan.gpus} GPUs against {best.gpus}"
     figure, best_figure, unit = float(plan.gpus), float(best.gpus), "GPUs"

@@ -76,6 +76,16 @@ def test_kinds_beyond_the_finalists_are_not_simulated(monkeypatch):
     assert "not simulated" in found.plans[1].lost_because
 
 
+def test_no_plan_that_was_not_simulated_is_cheaper_than_a_confirmed_one(monkeypatch):
+    steady = find_plans(candidates(), WANTED)
+    first = steady.plans[0]
+    room = {plan.kind.name: 0.0 for plan in steady.plans} | {first.kind.name: first.headroom + 1.0}
+    answers(monkeypatch, room)
+    found = confirmed(steady, candidates(), Simulated(), finalists=1)
+    assert found.plans[0].confirmed.slo_met and found.plans[0].kind.name != first.kind.name
+    assert all(plan.cost >= found.plans[0].cost for plan in found.plans)
+
+
 def test_none_passes(monkeypatch):
     asked = answers(monkeypatch, {"dgx-h100": None, "dgx-h200": 1e9, "mi300x-8": 1e9})
     found = confirmed(find_plans(candidates(), WANTED), candidates(), Simulated())
