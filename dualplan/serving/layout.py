@@ -82,6 +82,9 @@ TIE = 1e-6
 MOST_POLLS = 64
 """Passes without anything to do after which a group stops looking at every boundary and is woken."""
 
+MOST_STEPS = 100_000
+"""Idle passes that are summed up one by one."""
+
 
 class State(NamedTuple):
     """All arrays of a run; entries and columns are named above.

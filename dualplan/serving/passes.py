@@ -116,6 +116,7 @@ from dualplan.serving.turns import (
     chunk_work,
     fitting_tokens,
     hit_bytes,
+    next_boundary,
     room_freed,
     sequence_bytes,
 )
@@ -329,6 +330,9 @@ def fetch(s: State, p: int, now: float) -> int:
         s.total[HIT_BYTES] += loaded
         issue_read(s, a, now, loaded * s.number[READ_SHARE], share)
         hold_for_read(s, a, loaded, before)
+    if fetched > 0:
+        # another decode group may have the fewest tokens now
+        room_freed(s, now)
     return fetched
 
 
@@ -422,8 +426,7 @@ def sleep(s: State, p: int, now: float) -> None:
         a = s.agent_index[a, NEXT]
     s.group[p, NEXT_AT] = math.inf
     if first < math.inf:
-        idle = s.number[PASS_IDLE]
-        at = max(now + math.ceil((first - now) / idle) * idle, first)
+        at = next_boundary(s, p, first)
         s.group[p, NEXT_AT] = at
         push(s, at, 3 * p + 1)
 

@@ -22,6 +22,7 @@ from dualplan.serving.layout import (
     LEFT,
     LOAD,
     MAX_ACTIVE,
+    MOST_STEPS,
     N_ADMITTED,
     N_ARRIVED,
     N_ASLEEP,
@@ -99,23 +100,41 @@ def count_under_way(s: State, now: float, change: int) -> None:
     s.counter[N_UNDER_WAY] += change
 
 
+def next_boundary(s: State, p: int, time: float) -> float:
+    """The first boundary at or after a time of a group that has nothing to do but wait [s].
+
+    Times are summed up pass by pass, so that a group which sleeps finds the boundaries of one which does not; over
+    very many passes they are multiplied.
+    """
+    idle, at = s.number[PASS_IDLE], s.group[p, LAST]
+    if idle <= 0.0:
+        return time
+    if (time - at) / idle > MOST_STEPS:
+        return float(max(at + math.ceil((time - at) / idle) * idle, time))
+    while at < time:
+        at += idle
+    return float(at)
+
+
 def wake(s: State, p: int, now: float) -> None:
     """Give a group that is idle or asleep its next boundary, a whole number of idle passes after the last one."""
-    if s.group_index[p, ACTIVE] == ASLEEP and s.group_index[p, WANTS_ROOM] == 1:
-        s.counter[N_ASLEEP] -= 1
-    if s.group_index[p, ACTIVE] == IDLE:
+    if s.group_index[p, ACTIVE] == ASLEEP:
+        if s.group_index[p, WANTS_ROOM] == 1:
+            s.counter[N_ASLEEP] -= 1
+        at = next_boundary(s, p, now)
+    else:
         s.group[p, NEXT_AT] = math.inf
+        idle = s.number[PASS_IDLE]
+        passed = math.ceil((now - s.group[p, LAST]) / idle) if idle > 0.0 else 0
+        at = max(s.group[p, LAST] + passed * idle, now)
     s.group_index[p, ACTIVE] = AWAKE
-    idle = s.number[PASS_IDLE]
-    passed = math.ceil((now - s.group[p, LAST]) / idle) if idle > 0.0 else 0
-    at = max(s.group[p, LAST] + passed * idle, now)
     if at < s.group[p, NEXT_AT]:
         s.group[p, NEXT_AT] = at
         push(s, at, 3 * p + 1)
 
 
 def room_freed(s: State, now: float) -> None:
-    """Wake the groups that sleep because a decode engine or a host buffer was full."""
+    """Wake the groups that sleep because a decode engine or a host buffer was full, where that may have changed."""
     if s.counter[N_ASLEEP] > 0:
         for p in range(s.choice[PREFILL_GROUPS]):
             if s.group_index[p, ACTIVE] == ASLEEP and s.group_index[p, WANTS_ROOM] == 1:
