@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from dualplan.cli.options import Format, FormatOption, JsonOption, emit, write_text
+from dualplan.cli.options import Format, FormatOption, JsonOption, check_place, emit, write_text
 from dualplan.cli.scenario_flags import ScenarioFlags, scenario_command
 
 
@@ -45,6 +45,7 @@ def calibrate(
 
     if str(profile_file) == "-":
         raise UsageError("-o is a profile, the result goes to standard output: give a file name")
+    check_place(profile_file, "-o")
     found = parse_measurements(read_text(measurements), str(measurements))
     scenario = flags.resolve()
     wanted = [part.strip() for part in only.split(",") if part.strip()] if only else []

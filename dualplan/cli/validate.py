@@ -15,6 +15,7 @@ from dualplan.cli.options import (
     JsonOption,
     OutputOption,
     check_picture,
+    check_place,
     emit,
     write_bytes,
 )
@@ -56,6 +57,7 @@ def validate(
 
     kinds = _kinds(only)
     check_picture(plot_file)
+    check_place(file, "-o")
     traces = None if samples is None else _finder(samples)
     with _progress() as show:
         answer: Validation = run(full=full, only=kinds, samples=traces, progress=show)
