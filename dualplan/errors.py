@@ -18,6 +18,10 @@ MOST_LINES = 50
 """Problems of one input that are printed; the rest is counted."""
 
 
+LONGEST_NAME = 100
+"""Longer words are no misspelt names [characters]."""
+
+
 class DualplanError(Exception):
     """Base of all errors that dualplan raises on purpose."""
 
@@ -73,5 +77,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """``did you mean X?`` for the closest known name, or an empty string."""
     from difflib import get_close_matches
 
+    if len(word) > LONGEST_NAME:  # which takes long to compare, and is no slip of a finger
+        return ""
     close = get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f"did you mean {close[0]}?" if close else ""

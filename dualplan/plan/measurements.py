@@ -93,6 +93,8 @@ def parse_measurements(text: str, name: str) -> tuple[Measurement, ...]:
 
 
 def _header(cells: list[str], where: str) -> list[str]:
+    if len(cells) > 2 * len(COLUMNS):
+        raise InputError(where, f"has {len(cells):,} columns", "known: " + ", ".join(COLUMNS))
     problems = []
     for cell in cells:
         if cell not in COLUMNS:

@@ -5,6 +5,7 @@ Longer searches: ``python -m tests.fuzz --target NAME --seconds 600``.
 
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -42,6 +43,16 @@ def test_mutations(name):
         except Exception:
             print(f"mutation {number}: {data!r}")
             raise
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_long_and_empty_of_meaning(name):
+    """300 kB of the same few characters, as a slip in copying or a broken disk makes them: refused or read at once."""
+    start = time.monotonic()
+    for piece in (b"[", b'{"a":', b'"', b"- ", b"a: ", b"9", b"[[1],", b"0:1,", b"GPU0\t", b"<a>", b"\xef\xbb\xbf"):
+        run(name, piece * (300_000 // len(piece)))
+    # quadratic ones took minutes
+    assert time.monotonic() - start < 60
 
 
 @pytest.mark.parametrize("name", ["scenario", "topology", "trace", "flowcase"])
