@@ -133,10 +133,12 @@ class NodeCount(Given, frozen=True, kw_only=True):
 
 
 class TrajectoryMean(Given, frozen=True, kw_only=True):
-    """A mean over the trajectories that a run of the simulation draws from."""
+    """A mean over the trajectories that a run of the simulation draws from; or, as ``token_factor``, their prompt
+    tokens over those of as many turns of the workload's stated means.
+    """
 
     workload: str
-    of: Literal["turns", "append", "generated", "total", "context"]
+    of: Literal["turns", "append", "generated", "total", "context", "token_factor"]
 
 
 class Batch(Given, frozen=True, kw_only=True):

@@ -238,10 +238,16 @@ def _drawn(workload: str) -> Trajectories:
 def _trajectories(given: p.TrajectoryMean) -> float:
     import numpy as np
 
+    from dualplan.spec.workload import load_workload, mean_of, mean_turns
+
     drawn = _drawn(given.workload)
     first, last = drawn.offsets[:-1], drawn.offsets[1:] - 1
     if given.of == "turns":
         return float(drawn.turns.mean())
+    if given.of == "token_factor":
+        stated = load_workload(given.workload)
+        of_means = mean_turns(stated) * (mean_of(stated.context) + mean_of(stated.append))
+        return float((drawn.context + drawn.append).sum() / (len(first) * of_means))
     if given.of == "total":
         return float((drawn.context + drawn.append + drawn.generated)[last].mean())
     return float((np.add.reduceat(getattr(drawn, given.of), first) / drawn.turns).mean())
