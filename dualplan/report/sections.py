@@ -601,6 +601,10 @@ def simulation_section(review: Review) -> Section | None:
         blocks.append(Paragraph((say("simulation.run", rate=significant(run["arrival_rate"])), met)))
     if document is not None:
         blocks += [_latency_table(document), _parts_table(document)]
+        if document["steady"] is False:
+            blocks.append(Paragraph(say("simulation.not_steady"), "note"))
+        if document["stopped"] == "TTFT above the limit":
+            blocks.append(Paragraph(say("simulation.above_capacity"), "note"))
         notes = tuple(Prose(text) for text in document["assumptions"])
         blocks.append(Folded(say("simulation.assumed"), (Bullets(notes),)))
     return Section("simulation", say("title.simulation"), tuple(blocks))
