@@ -117,7 +117,7 @@ def sweep(
     arrivals = find_capacity or agents is not None or scenario.settings.demand.arrival_rate is not None
     if simulate and not (arrivals or {"agents", "demand.arrival_rate"} & {axis.key for axis in points.axes}):
         raise UsageError("--simulate needs --agents N, --arrival-rate R or --find-capacity, or one of them varied")
-    call = _call(flags, scenario, options, find_capacity, duration, warm_up) if simulate else None
+    call = _call(flags, scenario, options, find_capacity, duration, warm_up, points.count) if simulate else None
     source = _source(flags, scenario, points, call)
 
     from dualplan.plan.sweep_table import Table, choose, key_columns
@@ -205,8 +205,9 @@ def _call(
     find_capacity: bool,
     duration: str | None,
     warm_up: str | None,
+    count: int,
 ) -> Simulated:
-    from dualplan.plan.simulated import Simulated, agents_of, factor_of
+    from dualplan.plan.simulated import MANY, Simulated, agents_of, factor_of
     from dualplan.units import parse
 
     times = {"duration": duration, "warm_up": warm_up}
@@ -218,6 +219,7 @@ def _call(
         },
         **{name: parse(text, "s", f"--{name.replace('_', '-')}") for name, text in times.items() if text is not None},
         trace=str(flags.workload_path()) if scenario.workload.mix else None,
+        compiled=True if count >= MANY else None,
     )
 
 

@@ -13,6 +13,9 @@ from dualplan.errors import InputError
 from dualplan.spec.scenario import Scenario
 from dualplan.spec.workload import Workload
 
+MANY = 16
+"""Points from which on the compiled kernel is used for short runs too: loading or compiling it then pays."""
+
 SIMULATED_KEYS = ("agents", "append_scale", "generated_scale")
 """Keys of a sweep that belong to the simulation and not to the scenario."""
 
@@ -21,7 +24,8 @@ class Simulated(msgspec.Struct, frozen=True, kw_only=True):
     """How points are simulated: ``agents`` that start together, or arrivals at the rate of the scenario's demand.
 
     ``find_capacity``: the highest arrival rate that meets the SLO. ``duration`` and ``warm_up`` of an online run [s].
-    ``trace``: path of the trace that the workload is, else None.
+    ``trace``: path of the trace that the workload is, else None. ``compiled``: whether runs are worth the compiled
+    kernel, None to decide for each; the figures are the same.
     """
 
     agents: int | None = None
@@ -31,6 +35,7 @@ class Simulated(msgspec.Struct, frozen=True, kw_only=True):
     append_scale: float = 1.0
     generated_scale: float = 1.0
     trace: str | None = None
+    compiled: bool | None = None
 
 
 def simulate_point(scenario: Scenario, call: Simulated, pairs: Mapping[str, str]) -> dict[str, Any]:
@@ -66,10 +71,19 @@ def simulate_point(scenario: Scenario, call: Simulated, pairs: Mapping[str, str]
             "seed": settings.seed,
         }
     if agents is not None:
-        result = offline(laid, trajectories, agents, seed=settings.seed)
+        result = offline(laid, trajectories, agents, seed=settings.seed, compiled=call.compiled)
     elif settings.demand.arrival_rate is not None:
         rate = settings.demand.arrival_rate
-        result = online(laid, trajectories, rate, duration=duration, warm_up=call.warm_up, slo=slo, seed=settings.seed)
+        result = online(
+            laid,
+            trajectories,
+            rate,
+            duration=duration,
+            warm_up=call.warm_up,
+            slo=slo,
+            seed=settings.seed,
+            compiled=call.compiled,
+        )
     else:
         raise InputError("--simulate", "nothing arrives", "give --agents N, --arrival-rate R or --find-capacity")
     if result.stopped == "interrupted":

@@ -24,11 +24,15 @@ def here(source: Source, call: Simulated | None, parts: Sequence[Part]) -> Itera
 
 
 def on_processes(source: Source, call: Simulated | None, parts: Sequence[Part], workers: int) -> Iterator[Block]:
-    """On ``workers`` processes, in the order in which they end. A part whose process is lost is begun again."""
+    """On ``workers`` processes, in the order in which they end. A part whose process is lost is begun again.
+
+    The first part runs here, before the processes are made: what it loads they then have.
+    """
     from concurrent.futures import ProcessPoolExecutor, as_completed
     from concurrent.futures.process import BrokenProcessPool
 
-    left = _tasks(parts, workers)
+    yield from run_parts(source, call, parts[:1])
+    left = _tasks(parts[1:], workers)
     for attempt in range(TRIES):
         lost: list[Sequence[Part]] = []
         pool = ProcessPoolExecutor(workers, mp_context=_context(), initializer=_ignore_interrupts)
@@ -54,11 +58,13 @@ def on_processes(source: Source, call: Simulated | None, parts: Sequence[Part], 
 
 
 def _context() -> Any:
-    """Processes start as copies of a small one: they neither inherit threads nor load everything anew each time."""
+    """Processes start as copies of this one where that is safe, on Linux without other threads; else afresh."""
     import multiprocessing
+    import sys
+    import threading
 
-    names = multiprocessing.get_all_start_methods()
-    return multiprocessing.get_context("forkserver" if "forkserver" in names else "spawn")
+    alone = sys.platform == "linux" and threading.active_count() == 1
+    return multiprocessing.get_context("fork" if alone else "spawn")
 
 
 def _ignore_interrupts() -> None:

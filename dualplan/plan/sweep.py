@@ -222,7 +222,8 @@ def point_hashes(points: Points, source: Made, call: Simulated | None) -> list[s
         chosen: scenario_sha256(found) if isinstance(found, Scenario) else ""
         for chosen, found in source.scenarios.items()
     }
-    how = msgspec.json.encode([__version__, call])
+    # how a run is computed does not change what it gives
+    how = msgspec.json.encode([__version__, None if call is None else msgspec.structs.replace(call, compiled=None)])
     groups = []
     for pairs in points.pairs:
         chosen = tuple(pair for pair in pairs if pair[0] in source.keys)
