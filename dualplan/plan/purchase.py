@@ -31,7 +31,10 @@ from dualplan.spec.workload import mean_of, mean_turns, per_turn_means
 from dualplan.units import significant
 
 FIRST_POINTS = 512
-"""Points of a kind that are evaluated first; four times as many follow while none is good."""
+"""Points of a kind that are evaluated first."""
+
+GROWTH = 16
+"""So many times as many follow while none is good: most time goes into parallelisms, which all chunks share."""
 
 SPARE_POINTS = 64
 """Good points that are looked at together with nodes down."""
@@ -266,7 +269,7 @@ class _Search:
             chosen = self._chosen(grid, self.cost[start:end], splits)
             if chosen:
                 return [(int(grid.prefill_nodes[i]), int(grid.decode_nodes[i])) for i in chosen]
-            start, size = end, 4 * size
+            start, size = end, GROWTH * size
         return []
 
     def _chosen(self, grid: Grid, cost: Floats, splits: int) -> list[int]:

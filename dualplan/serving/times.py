@@ -180,7 +180,9 @@ def _own(scenario: Scenario, side: str, path: str, found: ParameterSet, alike: b
     """Whether a figure of a side was given by the user, or is neither that of the shipped profile nor of the set."""
     roots = {side, "hardware", "decode_hardware"} if alike else {side}
     roots |= {"prefill_hardware"} if side == "hardware" else set()
-    if any(key == f"{root}.{path}" or key.startswith(f"{root}.{path}.") for root in roots for key in scenario.origins):
+    keys = tuple(f"{root}.{path}" for root in roots)
+    inside = tuple(f"{key}." for key in keys)
+    if any(key in scenario.origins for key in keys) or any(key.startswith(inside) for key in scenario.origins):
         return True
     value, usual = _figure(getattr(scenario, side), path), _figure(_shipped(found.hardware), path)
     of_set = {"snic.efficiency": found.snic_efficiency, "snic.time_per_read": found.time_per_read}.get(path, usual)
