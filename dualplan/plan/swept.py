@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from dualplan.plan.simulated import SIMULATED_KEYS, Simulated
+from dualplan.plan.simulated import MANY, SIMULATED_KEYS, Simulated
 from dualplan.plan.spread import here, on_cluster, on_processes
 from dualplan.plan.sweep import Points, assignments, made, parts_of, points_of
 from dualplan.plan.sweep_table import Table, key_columns
@@ -63,6 +63,8 @@ def sweep(
     points = points_of(scenario, axes, zipped=zipped, nodes=nodes, ratios=ratios)
     read = [axis.key for axis in axes if axis.key in NAMED and axis.key not in SIMULATED_KEYS]
     source = made(points, read, lambda pairs: changed(scenario, assignments(pairs, "vary")))
+    if simulate is not None and simulate.compiled is None and points.count >= MANY:
+        simulate = msgspec.structs.replace(simulate, compiled=True)
     table = Table(points, key_columns(points))
     parts = parts_of(points, simulate, np.arange(points.count))
     if cluster is not None:
