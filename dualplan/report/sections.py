@@ -559,7 +559,7 @@ def modes_section(review: Review, labels: Labels, prefix: str) -> Section:
                 show(mode.ttft_unloaded_s, "s", 2),
             )
         )
-    columns = ("mode", "meaning", "rate", "over_basic", "range_all", "bound_by", "ttft")
+    columns = ("mode", "reads", "rate", "over_basic", "range_all", "bound_by", "ttft")
     data = table(say("modes.caption"), [say(f"column.{name}") for name in columns], rows, "llrrllr", marked=marked)
     names = [mode.scenario.settings.mode for mode in review.modes]
     rates = [mode.turns_per_s for mode in review.modes]

@@ -71,7 +71,7 @@ def _served(answer: Evaluation, per_hour: float) -> Block:
     )
     rows: list[tuple[Text, ...]] = [(say("cost.hour"), *(_money(per_hour, 2) for _ in rates))]
     for key, of_a_turn in quantities:
-        cells = [_money(per_hour / 3600 / (rate * of_a_turn), 3) if of_a_turn else NO_VALUE for _, rate in rates]
+        cells = [_money(per_hour / 3600 / (rate * of_a_turn), 2) if of_a_turn else NO_VALUE for _, rate in rates]
         rows.append((say(key), *cells))
     header = (say("column.quantity"), *(name for name, _ in rates))
     return table(say("cost.served"), header, rows, "l" + "r" * len(rates))
