@@ -148,24 +148,26 @@ def plain_list(column: NDArray[Any]) -> list[Any]:
 def csv(answer: Answer) -> str:
     """One header line, one line a point. Made column by column: a sweep may have many points."""
     columns = column_order(answer.table)
-    cells = [_cells(name, plain_list(column[answer.order])) for name, column in columns]
+    cells = [_cells(name, column[answer.order]) for name, column in columns]
     header = csv_text([dict.fromkeys(name for name, _ in columns)]).partition("\n")[0]
     return header + "\n" + "".join(",".join(row) + "\n" for row in zip(*cells, strict=True))
 
 
-def _cells(name: str, values: list[Any]) -> list[str]:
-    """Cells as text; texts are escaped once each, since few of them differ."""
-    known: dict[Any, str] = {None: "", True: "true", False: "false"}
+def _cells(name: str, column: NDArray[Any]) -> list[str]:
+    """Cells as text; what is there several times is made into text once."""
+    if column.dtype.kind in "if":
+        values, where = np.unique(column, return_inverse=True)
+        texts = ["" if value is None else repr(value) for value in plain_list(values)]
+        cells: list[str] = np.array(texts, dtype=object)[where].tolist()
+        return cells
+    known: dict[Any, str] = {(type(None), None): ""}
     cells = []
-    for value in values:
-        if type(value) is float:
-            cells.append(repr(value))
-        elif type(value) is int:
-            cells.append(str(value))
-        else:
-            if value not in known:
-                known[value] = csv_text([{name: value}]).partition("\n")[2][:-1]
-            cells.append(known[value])
+    for value in plain_list(column):
+        # 1 and True are one key of a dictionary
+        key = (type(value), value)
+        if key not in known:
+            known[key] = csv_text([{name: value}]).partition("\n")[2][:-1]
+        cells.append(known[key])
     return cells
 
 
