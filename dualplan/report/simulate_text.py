@@ -120,13 +120,13 @@ def _show_result(document: dict[str, Any], console: Console) -> None:
         f"{significant(document['output_tokens_per_s'] / 1e3)} k output tok/s"
     )
     console.print()
-    console.print(f"  {'':22}{'mean':>10}{'p50':>10}{'p90':>10}{'p99':>10}", style="bold")
+    console.print(f"  {'':20}{'mean':>9}{'p50':>9}{'p90':>9}{'p99':>9}", style="bold")
     rows = [("TTFT", "ttft_s"), ("TTST", "ttst_s"), ("TPOT", "tpot_s"), ("agent, start to end", "agent_time_s")]
     if document["admission_wait_s"] is not None:
         rows.append(("wait for admission", "admission_wait_s"))
     for title, key in rows:
-        cells = "".join(f"{show(document[key][name], 's'):>10}" for name in ("mean", "p50", "p90", "p99"))
-        console.print(f"  {title:22}{cells}")
+        cells = "".join(f"{show(document[key][name], 's'):>9}" for name in ("mean", "p50", "p90", "p99"))
+        console.print(f"  {title:20}{cells}")
     console.print()
     shares = ", ".join(
         f"{name} {100 * share:.0f} %" for name, share in document["ttft_shares"].items() if share is not None
