@@ -152,7 +152,7 @@ def _end(answer: Answer, interrupted: bool, require_feasible: bool) -> None:
     """The exit code of a sweep whose rows have been written."""
     counts = answer.counts
     if interrupted:
-        note(f"interrupted: {counts['evaluated']:,} of {counts['points']:,} points were evaluated")
+        note(f"{counts['evaluated']:,} of {counts['points']:,} points were evaluated")
         raise typer.Exit(130)
     if counts["failed"]:
         note(f"{counts['failed']:,} of {counts['points']:,} points failed: {_first_error(answer)}")
