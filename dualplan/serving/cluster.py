@@ -115,6 +115,8 @@ def cluster(
     """
     settings = scenario.settings
     mode = mode or settings.mode
+    if scenario.mix:
+        raise InputError("mix", "several models or workloads are not simulated", "feasible counts with them")
     form = kv.check_format(settings.kv_format or scenario.model.kv_format, scenario.model, "kv_format")
     per_token = kv.kv_total_bytes_per_token(scenario.model, form)
     state = kv.state_bytes_per_sequence(scenario.model, form)

@@ -12,6 +12,8 @@ from dualplan.errors import InputError
 from dualplan.model.kv import kv_total_bytes_per_token
 from dualplan.plan.evaluate import best_node_split, evaluate
 from dualplan.plan.grid import evaluate_grid
+from dualplan.serving.cluster import cluster
+from dualplan.serving.trajectories import equal_turns
 from dualplan.spec.scenario import read_scenario, resolve, scenario_schema, set_flags
 from tests.cli.runner import PAPER, dualplan
 
@@ -170,6 +172,8 @@ def test_what_does_not_count_with_a_mix_says_so(tmp_path):
         evaluate(found, check_flow=True)
     with pytest.raises(InputError, match="several workloads are mixed"):
         scenario(tmp_path, BASE + TWO, "workload.append=3")
+    with pytest.raises(InputError, match="not simulated"):
+        cluster(found, equal_turns(found.workload))
     varied = scenario(tmp_path, BASE + TWO + "variants: [{side: decode, set: {snic.rate: 200Gb/s}}]\n")
     with pytest.raises(InputError, match="nodes that differ"):
         evaluate(varied)
