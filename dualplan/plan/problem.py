@@ -255,10 +255,13 @@ def _holds(name: str, side: Path, capacity: Any, prefill: Any, decode: Any) -> R
     return Resource(name=name, side=side, unit="B", nominal=capacity, capacity=capacity, prefill=prefill, decode=decode)
 
 
-def read_seconds(hardware: Hardware, size: float) -> float:
-    """One read that meets no other [s]: latency of the store, time per read of the NIC, its bytes."""
+def read_seconds(hardware: Hardware, size: Any) -> Any:
+    """One read that meets no other [s]: latency of the store, time per read of the NIC, its bytes; 0 for no bytes.
+
+    Floats or arrays.
+    """
     snic, latency = hardware.snic, hardware.storage.latency if hardware.storage is not None else None
-    return (latency or 0.0) + read_time(size, snic.rate * snic.efficiency, snic.time_per_read) if size else 0.0
+    return ((latency or 0.0) + read_time(size, snic.rate * snic.efficiency, snic.time_per_read)) * (size > 0)
 
 
 def _reading_both_sides(setup: Setup, mode: Mode, found: Fitted | None) -> Setup:

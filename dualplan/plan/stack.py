@@ -24,7 +24,8 @@ STACKED = frozenset({"snic.count", "snic.rate", "snic.efficiency", "snic.time_pe
 def stacked(scenarios: Sequence[Scenario], which: NDArray[np.int64]) -> Scenario | None:
     """Point i has scenario ``scenarios[which[i]]``; they differ in STACKED numbers only, which the caller knows.
 
-    None where that cannot be: one of them lacks a number that another has, or the sides are alike in some only.
+    None where that cannot be: one of them lacks a number that another has, the sides are alike in some only, or traffic
+    goes by other ways on PCIe and between the sockets, which branches on the number of storage NICs.
     """
     alike = {scenario.hardware == scenario.decode_hardware for scenario in scenarios}
     if len(scenarios) > 1 and alike != {True}:
@@ -34,6 +35,9 @@ def stacked(scenarios: Sequence[Scenario], which: NDArray[np.int64]) -> Scenario
         found = [_number(scenario.hardware, path) for scenario in scenarios]
         if any(value != found[0] for value in found):
             if None in found:
+                return None
+            pcie = scenarios[0].hardware.pcie
+            if path == "snic.count" and (pcie.uplinks or pcie.numa_link is not None):
                 return None
             changes[path] = np.array(found, dtype=float)[which]
     return _with_numbers(scenarios[0], changes)

@@ -15,6 +15,7 @@ from dualplan.plan.problem import build, prepare
 from dualplan.plan.ranges import ranges
 from dualplan.plan.stack import STACKED, stacked
 from dualplan.serving.times import fitted
+from dualplan.spec.load import shipped_names
 from dualplan.spec.scenario import read_scenario, resolve, set_flags
 
 PAPER = Path(__file__).resolve().parents[2] / "examples" / "dualpath-paper.yaml"
@@ -243,7 +244,10 @@ def test_grid_agrees_on_random_machines(found, prefill, decode, ttft):
     slo = msgspec.structs.replace(found.settings.slo, ttft=ttft, tpot=None if ttft else 0.05)
     demand = msgspec.structs.replace(found.settings.demand, turn_rate=ttft and 3.0)
     found = msgspec.structs.replace(found, settings=msgspec.structs.replace(found.settings, slo=slo, demand=demand))
-    agree(evaluate_grid(found, [prefill], [decode]), 0, evaluate(found, prefill, decode))
+    # two points: an array of one would pass where a number is meant
+    grid = evaluate_grid(found, [prefill, decode], [decode, prefill])
+    agree(grid, 0, evaluate(found, prefill, decode))
+    agree(grid, 1, evaluate(found, decode, prefill))
 
 
 @settings(max_examples=20)
@@ -270,6 +274,21 @@ def test_stacked_hardware_is_each_hardware(found, data):
     grid = evaluate_grid(stacked(machines, which), prefill, decode)
     for index, machine in enumerate(which):
         agree(grid, index, evaluate(machines[machine], int(prefill[index]), int(decode[index])))
+
+
+@pytest.mark.parametrize("name", shipped_names("hardware_profiles", ".yaml"))
+def test_storage_nics_of_every_shipped_machine_are_stacked_or_told_apart(name):
+    machines = [scenario(f"hardware={name}", f"hardware.snic.count={count}", "model=ds-27b") for count in (1, 2, 4)]
+    which = np.array([0, 1, 2, 1])
+    nodes = np.array([1, 2, 3, 2]), np.array([2, 1, 3, 5])
+    for mode in MODES:
+        chosen = [msgspec.structs.replace(m, settings=msgspec.structs.replace(m.settings, mode=mode)) for m in machines]
+        whole = stacked(chosen, which)
+        assert (whole is None) == bool(chosen[0].hardware.pcie.uplinks or chosen[0].hardware.pcie.numa_link)
+        if whole is not None:
+            grid = evaluate_grid(whole, *nodes)
+            for index, at in enumerate(which):
+                agree(grid, index, evaluate(chosen[at], int(nodes[0][index]), int(nodes[1][index])))
 
 
 def test_machines_that_differ_in_more_are_not_stacked():
