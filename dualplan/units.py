@@ -151,9 +151,13 @@ def show(value: float | None, dimension: str, digits: int = 3) -> str:
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """``value`` with that many significant digits and no exponent: 0.0281, 62.0, 1,170."""
+    """``value`` with that many significant digits: 0.0281, 62.0, 1,170; with an exponent only where nobody would count
+    the zeros.
+    """
     if value == 0 or not math.isfinite(value):
         return f"{value:.0f}"
+    if not 1e-9 <= abs(value) < 1e15:
+        return f"{value:.{digits - 1}e}"
     places = digits - 1 - math.floor(math.log10(abs(value)))
     rounded = round(value, places)
     if rounded and math.floor(math.log10(abs(rounded))) > math.floor(math.log10(abs(value))):

@@ -1,7 +1,8 @@
 """The cheapest deployments that carry a demand, over kinds of nodes and their numbers.
 
-The search over node counts is exhaustive: the points of a kind are taken in the order of their cost and evaluated as
-arrays (dualplan.plan.grid) until one is good, so no other of that kind is cheaper. A fleet of several deployments is
+The search over node counts is exhaustive: the points of a kind that the bounds of their sides do not rule out
+(dualplan.plan.halves) are taken in the order of their cost and evaluated as arrays (dualplan.plan.grid) until one is
+good, so no other of that kind is cheaper. A fleet of several deployments is
 another question, an integer programme: dualplan.plan.fleet.
 """
 
@@ -19,31 +20,36 @@ from dualplan.errors import InputError
 from dualplan.model.kv import kv_total_bytes_per_token
 from dualplan.plan.cost import Prices, node_price
 from dualplan.plan.evaluate import Evaluation, evaluate, misfits
-from dualplan.plan.grid import Grid, evaluate_grid
+from dualplan.plan.grid import evaluate_grid
+from dualplan.plan.halves import Known, bounds
 from dualplan.plan.problem import build, prepare
 from dualplan.plan.resources import TITLES
 from dualplan.plan.runner_up import with_reasons
-from dualplan.plan.sizing import working_set_bytes
+from dualplan.plan.sizing import (
+    agent_time,
+    agent_tokens,
+    agents_in_flight,
+    check_demand_rate,
+    store_traffic,
+    working_set_bytes,
+)
 from dualplan.plan.upgrades import with_snics
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.scenario import Scenario
-from dualplan.spec.workload import mean_of, mean_turns, per_turn_means
+from dualplan.spec.workload import mean_turns
 from dualplan.units import significant
 
-FIRST_POINTS = 512
+FIRST_POINTS = 4
 """Points of a kind that are evaluated first."""
 
-GROWTH = 16
-"""So many times as many follow while none is good: most time goes into parallelisms, which all chunks share."""
+GROWTH = 8
+"""So many times as many follow while none is good: most time goes into parallelisms, which a chunk shares."""
 
 SPARE_POINTS = 64
 """Good points that are looked at together with nodes down."""
 
 MOST_NODES = 4096
 """Nodes of a deployment up to which the search goes."""
-
-LEAST_RATE, MOST_RATE = 1e-9, 1e9
-"""Demands that are planned for [turns/s]."""
 
 Floats = NDArray[np.float64]
 
@@ -209,18 +215,16 @@ def find_plans(
     count behind them. ``progress`` is called with the share of the kinds that are done. Raises InputError for a demand
     or a number of nodes that cannot be searched.
     """
-    if not LEAST_RATE <= wanted.turns_per_s <= MOST_RATE:
-        what = f"{wanted.turns_per_s:g} turns/s is not a demand of {LEAST_RATE:g} to {MOST_RATE:g}"
-        raise InputError("the demand", what)
+    check_demand_rate(wanted.turns_per_s)
     if not 2 <= wanted.max_nodes <= MOST_NODES:
         raise InputError("--max-nodes", f"{wanted.max_nodes} is not a number of nodes of 2 to {MOST_NODES:,}")
     plans: list[Plan] = []
     misses: list[Miss] = []
-    points = 0
+    points, known = 0, Known()
     for done, kind in enumerate(found):
         if progress is not None:
             progress(done / len(found))
-        search = _Search(kind, wanted)
+        search = _Search(kind, wanted, known)
         chosen = search.cheapest(splits)
         points += search.evaluated
         plans += [plan_of(kind, wanted, p, d) for p, d in chosen]
@@ -243,99 +247,144 @@ def rank(plan: Plan) -> tuple[Any, ...]:
 class _Search:
     """The points of one kind in the order of their cost, evaluated as far as needed."""
 
-    def __init__(self, kind: Kind, wanted: Wanted) -> None:
+    def __init__(self, kind: Kind, wanted: Wanted, known: Known) -> None:
         self.kind, self.wanted = kind, wanted
         self.needed = wanted.turns_per_s * (1 + wanted.headroom)
-        self.grids: list[Grid] = []
-        self.lacks_spare: list[NDArray[np.bool_]] = []
-        self.prefill, self.decode = points_of(kind, wanted)
+        prefill, decode = points_of(kind, wanted)
         weights = node_costs(kind, wanted.prices)
-        cost = self.prefill * weights[0] + self.decode * weights[1]
-        order = np.lexsort((self.prefill, self.prefill + self.decode, cost))
-        self.prefill, self.decode, self.cost = self.prefill[order], self.decode[order], cost[order]
+        gpus = [hardware.gpu.count for _, hardware in kind.scenario.sides]
+        keys = np.stack(
+            [
+                np.round(prefill * weights[0] + decode * weights[1], 9),
+                prefill * gpus[0] + decode * gpus[1],
+                prefill + decode,
+            ]
+        )
+        order = np.lexsort((prefill, *keys[::-1]))
+        self.prefill, self.decode, keys = prefill[order], decode[order], keys[:, order]
+        # place in the order of cost, GPUs and nodes, as plans are ranked: points of one place differ in their rate
+        self.place = np.cumsum(np.any(np.diff(keys, axis=1, prepend=keys[:, :1]) != 0, axis=0))
+        self.bounds = bounds(kind.scenario, self.prefill, self.decode, known)
+        count = len(order)
+        self.turns, self.bottleneck = np.full(count, np.nan), np.full(count, "", dtype="<U24")
+        self.meets_slo, self.inside, self.lacks_spare = (np.zeros(count, dtype=bool) for _ in range(3))
 
     @property
     def evaluated(self) -> int:
-        return sum(len(grid.turns_per_s) for grid in self.grids)
+        return int((~np.isnan(self.turns)).sum())
+
+    def _evaluate(self, members: NDArray[np.int64]) -> None:
+        """The exact answers of some points, each once."""
+        members = members[np.isnan(self.turns[members])]
+        if len(members):
+            grid = evaluate_grid(self.kind.scenario, self.prefill[members], self.decode[members], basic=False)
+            self.turns[members], self.bottleneck[members] = grid.turns_per_s, grid.bottleneck
+            self.meets_slo[members], self.inside[members] = grid.meets_slo, grid.inside_range
 
     def cheapest(self, splits: int) -> list[tuple[int, int]]:
-        """The cheapest good points; of equal cost those with more head-room."""
-        start, size = 0, FIRST_POINTS
-        while start < len(self.cost):
-            end = min(start + size, len(self.cost))
-            # points of equal cost stay together, so that the one with most head-room is found
-            end = int(np.searchsorted(self.cost, self.cost[end - 1], side="right"))
-            grid = evaluate_grid(self.kind.scenario, self.prefill[start:end], self.decode[start:end], basic=False)
-            chosen = self._chosen(grid, self.cost[start:end], splits)
+        """The cheapest good points; of equal cost and size those with more head-room."""
+        likely = np.flatnonzero(self._likely() & (self.bounds.turns_per_s >= self.needed))
+        for members in self._chunks(likely):
+            self._evaluate(members)
+            chosen = self._chosen(members, splits)
             if chosen:
-                return [(int(grid.prefill_nodes[i]), int(grid.decode_nodes[i])) for i in chosen]
-            start, size = end, GROWTH * size
+                return [(int(self.prefill[i]), int(self.decode[i])) for i in chosen]
         return []
 
-    def _chosen(self, grid: Grid, cost: Floats, splits: int) -> list[int]:
-        """Positions of the first good points of a chunk, by cost and head-room."""
-        good = grid.fits & grid.meets_slo & (grid.turns_per_s >= self.needed)
+    def _likely(self) -> NDArray[np.bool_]:
+        """Points that the bounds of their sides do not rule out, whatever rate they carry."""
+        likely = self.bounds.fits & self.bounds.maybe_slo
+        return likely if self.wanted.allow_outside_range else likely & self.bounds.maybe_inside
+
+    def _chunks(self, points: NDArray[np.int64]) -> Iterable[NDArray[np.int64]]:
+        """Points in ever larger chunks. Those of one place stay together, so that the one with most head-room is
+        found.
+        """
+        start, size = 0, FIRST_POINTS
+        while start < len(points):
+            end = min(start + size, len(points))
+            end = int(np.searchsorted(self.place[points], self.place[points[end - 1]], side="right"))
+            yield points[start:end]
+            start, size = end, GROWTH * size
+
+    def _chosen(self, members: NDArray[np.int64], splits: int) -> list[int]:
+        """The first good points of a chunk, by place and head-room."""
+        good = self.meets_slo[members] & (self.turns[members] >= self.needed)
         if not self.wanted.allow_outside_range:
-            good &= grid.inside_range
-        members = np.flatnonzero(good)
-        members = members[np.lexsort((-grid.turns_per_s[members], cost[members]))]
-        lacks = np.zeros(len(good), dtype=bool)
-        self.grids.append(grid)
-        self.lacks_spare.append(lacks)
+            good &= self.inside[members]
+        members = members[good]
+        members = members[np.lexsort((-self.turns[members], self.place[members]))]
         if not self.wanted.spare:
             return [int(i) for i in members[:splits]]
         chosen: list[int] = []
         for batch in np.split(members, range(SPARE_POINTS, len(members), SPARE_POINTS)):
-            alive = survives(self.kind.scenario, grid, batch, self.wanted)
-            lacks[batch[~alive]] = True
+            alive = survives(self.kind.scenario, self.prefill[batch], self.decode[batch], self.wanted)
+            self.lacks_spare[batch[~alive]] = True
             chosen += batch[alive].tolist()
             if len(chosen) >= splits:
                 break
         return chosen[:splits]
 
     def miss(self) -> Miss:
-        """The point that comes closest: as far along the stages as any, then of the highest rate, then the cheapest."""
-        if not self.grids:
+        """The point that comes closest: as far along the stages as any, then of the highest rate, then the cheapest.
+        Of those that carry the demand the cheapest comes first.
+        """
+        if not len(self.place):
             sides = {hardware.name for _, hardware in self.kind.scenario.sides}
             limits = [f"{n} {name}" for name, n in self.wanted.available.items() if name in sides]
             text = f"No deployment is left to try: {', '.join(limits) or 'no node'} can be had."
             return Miss(kind=self.kind, stage="rate", share=0.0, prefill_nodes=None, decode_nodes=None, reasons=(text,))
-        turns = np.concatenate([grid.turns_per_s for grid in self.grids])
-        prefill = np.concatenate([grid.prefill_nodes for grid in self.grids])
-        decode = np.concatenate([grid.decode_nodes for grid in self.grids])
-        carried = turns >= self.needed
-        fits, slo, inside = (
-            np.concatenate([getattr(grid, name) for grid in self.grids])
-            for name in ("fits", "meets_slo", "inside_range")
-        )
-        lacks = np.concatenate(self.lacks_spare)
-        faults = np.concatenate([grid.error for grid in self.grids])
-        stages = (
-            ("spare", lacks),
-            ("range", fits & slo & carried & ~inside),
-            ("rate", fits & slo & (inside | self.wanted.allow_outside_range)),
-            ("rate", fits & slo),
-            ("slo", fits),
-            ("memory", ~fits & (faults == "")),
-            ("parallel", faults != ""),
-        )
-        stage, members = next((name, points) for name, points in stages if points.any())
-        chosen = np.flatnonzero(members)
-        # of those that carry the demand the cheapest one comes first; else the one with the highest rate
-        best = chosen[0] if stage in ("spare", "range", "memory") else chosen[np.argmax(turns[chosen])]
-        if stage == "memory":
-            best = chosen[np.argmax((prefill + decode)[chosen] - abs(prefill - decode)[chosen])]
-        p, d = int(prefill[best]), int(decode[best])
+        stage, best = self._nearest()
+        p, d, turns = int(self.prefill[best]), int(self.decode[best]), float(np.nan_to_num(self.turns[best]))
+        fault = str(self.bounds.error[best])
         return Miss(
             kind=self.kind,
             stage=stage,
-            share=float(turns[best] / self.needed),
+            share=turns / self.needed,
             prefill_nodes=p,
             decode_nodes=d,
-            reasons=(str(faults[best]),) if stage == "parallel" else self._reasons(stage, p, d, float(turns[best])),
+            reasons=(fault,) if stage == "parallel" else self._reasons(stage, p, d, turns, str(self.bottleneck[best])),
         )
 
-    def _reasons(self, stage: str, p: int, d: int, turns: float) -> tuple[str, ...]:
+    def _nearest(self) -> tuple[str, int]:
+        """The stage that is reached, and the point that reaches it."""
+        if self.lacks_spare.any():
+            return "spare", int(np.flatnonzero(self.lacks_spare)[0])
+        slo = self.bounds.fits & self.bounds.maybe_slo
+        for members in self._chunks(np.flatnonzero(slo & (self.bounds.turns_per_s >= self.needed))):
+            self._evaluate(members)
+            carried = members[self.meets_slo[members] & (self.turns[members] >= self.needed)]
+            if len(carried):
+                return "range", int(carried[0])
+        likely = (("rate", self._likely(), True), ("rate", slo, False), ("slo", self.bounds.fits, False))
+        for stage, points, inside in likely:
+            best = self._fastest(np.flatnonzero(points), needs_slo=stage == "rate", inside=inside)
+            if best is not None:
+                return stage, best
+        no_fault = np.flatnonzero(self.bounds.error == "")
+        if len(no_fault):
+            return "memory", int(no_fault[np.argmax(np.minimum(self.prefill, self.decode)[no_fault])])
+        return "parallel", 0
+
+    def _fastest(self, points: NDArray[np.int64], *, needs_slo: bool, inside: bool) -> int | None:
+        """The point of the highest rate, the cheapest of equals: looked for where the bounds are highest."""
+        points = points[np.argsort(-self.bounds.turns_per_s[points], kind="stable")]
+        most, best, start, size = -1.0, None, 0, FIRST_POINTS
+        while start < len(points) and self.bounds.turns_per_s[points[start]] >= most:
+            members = points[start : start + size]
+            self._evaluate(members)
+            good = np.ones(len(members), dtype=bool)
+            if needs_slo:
+                good &= self.meets_slo[members]
+                if inside and not self.wanted.allow_outside_range:
+                    good &= self.inside[members]
+            for i in members[good].tolist():
+                if self.turns[i] > most or (self.turns[i] == most and best is not None and i < best):
+                    most, best = float(self.turns[i]), i
+            start, size = start + size, GROWTH * size
+        return best
+
+    def _reasons(self, stage: str, p: int, d: int, turns: float, bottleneck: str) -> tuple[str, ...]:
         scenario, wanted = self.kind.scenario, self.wanted
         name = f"{p}P{d}D"
         if stage == "spare":
@@ -343,7 +392,7 @@ class _Search:
             return (f"{name} carries the demand, but not with {down} of a side down, up to {wanted.max_nodes} nodes.",)
         if stage == "rate":
             share = turns / self.needed
-            bound = TITLES.get(self._bottleneck(p, d), "")
+            bound = TITLES.get(bottleneck, "")
             text = f"The most is {significant(turns)} turns/s ({name}, {100 * share:.3g} % of what is asked"
             text += f", bound by {bound})" if bound else ")"
             limit = min((wanted.available.get(h.name, wanted.max_nodes) for _, h in scenario.sides), default=0)
@@ -356,13 +405,6 @@ class _Search:
         if stage == "range":
             return (f"{name} carries the demand. " + " ".join(reasons),)
         return tuple(reason for reason in reasons if reason.startswith(("TTFT", "TPOT")))
-
-    def _bottleneck(self, p: int, d: int) -> str:
-        for grid in self.grids:
-            at = np.flatnonzero((grid.prefill_nodes == p) & (grid.decode_nodes == d))
-            if len(at):
-                return str(grid.bottleneck[at[0]])
-        return ""
 
 
 def points_of(kind: Kind, wanted: Wanted) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -415,9 +457,11 @@ def down_rates(scenario: Scenario, prefill: Any, decode: Any, spare: int) -> tup
     return rates[0], rates[1]
 
 
-def survives(scenario: Scenario, grid: Grid, members: NDArray[np.int64], wanted: Wanted) -> NDArray[np.bool_]:
-    """Which of some points meet the demand with ``wanted.spare`` nodes of either side down."""
-    first, second = down_rates(scenario, grid.prefill_nodes[members], grid.decode_nodes[members], wanted.spare)
+def survives(
+    scenario: Scenario, prefill: NDArray[np.int64], decode: NDArray[np.int64], wanted: Wanted
+) -> NDArray[np.bool_]:
+    """Which points meet the demand with ``wanted.spare`` nodes of either side down."""
+    first, second = down_rates(scenario, prefill, decode, wanted.spare)
     kept: NDArray[np.bool_] = np.minimum(first, second) >= wanted.turns_per_s
     return kept
 
@@ -456,30 +500,16 @@ def plan_of(kind: Kind, wanted: Wanted, prefill_nodes: int, decode_nodes: int) -
 
 def storage_needs(answer: Evaluation, turns_per_s: float, sides: Sequence[tuple[Hardware, int]]) -> Storage:
     """What the store must hold and deliver at a turn rate."""
-    scenario, demand = answer.scenario, answer.demand
-    turns = mean_turns(scenario.workload)
-    turn_time = answer.ttft_unloaded_s + demand.generated * answer.tpot_s
-    # there is no think time after the last turn
-    agent_time = turns * turn_time + max(turns - 1, 0) * mean_of(scenario.workload.think_time)
+    scenario = answer.scenario
+    agents_per_s, time = turns_per_s / mean_turns(scenario.workload), agent_time(answer)
     stored = 0.0 if scenario.settings.mode == "oracle" else 1.0
-    per_token = kv_total_bytes_per_token(scenario.model, demand.kv_format)
-    held = working_set_bytes(turns_per_s / turns, agent_time, agent_tokens(answer), per_token)
+    per_token = kv_total_bytes_per_token(scenario.model, answer.demand.kv_format)
+    read, written = store_traffic(answer)
     return Storage(
-        capacity_bytes=stored * held,
-        agent_time_s=agent_time,
-        agents=turns_per_s / turns * agent_time,
-        read_bytes_per_s=stored * turns_per_s * demand.amounts.read,
-        write_bytes_per_s=stored * turns_per_s * (demand.amounts.miss + demand.amounts.generated),
+        capacity_bytes=stored * working_set_bytes(agents_per_s, time, agent_tokens(scenario.workload), per_token),
+        agent_time_s=time,
+        agents=agents_in_flight(agents_per_s, time),
+        read_bytes_per_s=turns_per_s * read,
+        write_bytes_per_s=turns_per_s * written,
         nics=sum(hardware.snic.count * n for hardware, n in sides),
-    )
-
-
-def agent_tokens(answer: Evaluation) -> float:
-    """Tokens of an agent at its end: what its turns append and generate, or a mean turn's sequence where that is
-    longer, because others wrote its context.
-    """
-    means = per_turn_means(answer.scenario.workload)
-    return max(
-        mean_turns(answer.scenario.workload) * (means.append + means.generated),
-        means.context + means.append + means.generated,
     )

@@ -16,8 +16,8 @@ import msgspec
 from dualplan.errors import InputError
 from dualplan.model.kv import kv_total_bytes_per_token
 from dualplan.model.latency import read_time
-from dualplan.model.traffic import Bytes, Step, loads, steps
-from dualplan.plan.evaluate import Evaluation, evaluate
+from dualplan.model.traffic import Bytes, Step, amount, loads, steps
+from dualplan.plan.evaluate import Evaluation, demand_turns_per_s, evaluate
 from dualplan.plan.problem import build, prepare, reachable_read_rate, read_seconds
 from dualplan.plan.resources import NodeLinks, link_resources
 from dualplan.spec.hardware import Hardware
@@ -102,6 +102,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 class WorkingSet(msgspec.Struct, frozen=True, kw_only=True):
     """KV of the agents in flight. Times in s, sizes in B.
 
+    ``bytes`` takes every agent as half way to the mean total.
     ``completion_origin``: given, steady (unloaded times to first token: a lower bound) or simulated. ``stretch``: by
     how much think time lengthens an agent. ``measured_bytes``: the working set of the simulation.
     """
@@ -155,12 +156,23 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     write: float | None = None
 
 
+LEAST_RATE, MOST_RATE = 1e-9, 1e9
+"""Demands that are planned for [turns/s]."""
+
+
+def check_demand_rate(turns_per_s: float) -> None:
+    """Raises InputError for a demand that no store or deployment is planned for."""
+    if not LEAST_RATE <= turns_per_s <= MOST_RATE:
+        what = f"{turns_per_s:g} turns/s is not a demand of {LEAST_RATE:g} to {MOST_RATE:g}"
+        raise InputError("the demand", what)
+
+
 def arrival_rate(scenario: Scenario, answer: Evaluation) -> float:
-    """Agents per second: the demand of the scenario, else what the deployment carries at most."""
-    turns, demand = mean_turns(scenario.workload), scenario.settings.demand
-    if demand.arrival_rate is not None:
-        return demand.arrival_rate
-    return (demand.turn_rate if demand.turn_rate is not None else answer.turns_per_s) / turns
+    """Agents per second: the demand of the scenario, of two the larger, else what the deployment carries at most."""
+    wanted = demand_turns_per_s(scenario)
+    if wanted is not None:
+        check_demand_rate(wanted)
+    return (answer.turns_per_s if wanted is None else wanted) / mean_turns(scenario.workload)
 
 
 def agent_tokens(workload: Workload) -> float:
@@ -169,6 +181,22 @@ def agent_tokens(workload: Workload) -> float:
     """
     means = per_turn_means(workload)
     return max(mean_turns(workload) * (means.append + means.generated), means.context + means.append + means.generated)
+
+
+def agent_time(answer: Evaluation) -> float:
+    """Mean time of an agent in the steady model [s]: times to first token are unloaded, so it is a lower bound."""
+    workload = answer.scenario.workload
+    turn_time = answer.ttft_unloaded_s + answer.demand.generated * answer.tpot_s
+    return float(completion_time(mean_turns(workload), turn_time, mean_of(workload.think_time)))
+
+
+def store_traffic(answer: Evaluation) -> tuple[float, float]:
+    """Bytes that a turn reads from the store and writes to it, by the rows of the step table [B]."""
+    settings, amounts = answer.scenario.settings, answer.demand.amounts
+    table = steps(settings.mode, staging=settings.staging, copy=settings.copy, persist=settings.persist)
+    read = sum(amount(step, amounts) for step in table["prefill"] if step.source == "storage")
+    written = sum(amount(step, amounts) for step in table["prefill"] if step.target == "storage")
+    return float(read), float(written)
 
 
 def working_set(scenario: Scenario, given_time: float | None = None, run: Run | None = None) -> WorkingSet:
@@ -181,8 +209,7 @@ def working_set(scenario: Scenario, given_time: float | None = None, run: Run | 
     if not rate:
         raise InputError("", "the deployment carries no turns, so there is no working set", "see: dualplan feasible")
     thinking = (turns - 1) * mean_of(workload.think_time)
-    turn_time = answer.ttft_unloaded_s + demand.generated * answer.tpot_s
-    whole, origin = completion_time(turns, turn_time, mean_of(workload.think_time)), "steady"
+    whole, origin = agent_time(answer), "steady"
     if run is not None:
         whole, origin = run.completion_time_s, "simulated"
     if given_time is not None:
@@ -240,15 +267,13 @@ def store_needs(
 ) -> StoreNeeds:
     """What the store must hold and move at the rate of a working set."""
     answer = evaluate(scenario)
-    amounts, turns = answer.demand.amounts, held.agents_per_s * mean_turns(scenario.workload)
-    # an oracle keeps KV where it is needed and moves none
-    used = 0.0 if scenario.settings.mode == "oracle" else 1.0
-    written = used * turns * (amounts.append + amounts.generated)
-    read = used * turns * amounts.read
-    stored = max(held.bytes, retained_bytes(written, retention or 0.0))
+    turns = held.agents_per_s * mean_turns(scenario.workload)
+    read, written = (turns * size for size in store_traffic(answer))
+    # an oracle keeps KV where it is needed
+    stored = 0.0 if scenario.settings.mode == "oracle" else max(held.bytes, retained_bytes(written, retention or 0.0))
     counts = [
-        None if limit is None else max(math.ceil(amount / limit * (1 - 1e-12)), 1)
-        for amount, limit in ((stored, server.capacity), (read, server.read), (written, server.write))
+        None if limit is None else max(math.ceil(asked_for / limit * (1 - 1e-12)), 1)
+        for asked_for, limit in ((stored, server.capacity), (read, server.read), (written, server.write))
     ]
     asked = [count for count in counts if count is not None]
     servers = max(asked) if asked else None

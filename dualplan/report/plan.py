@@ -196,7 +196,7 @@ def _show_table(purchase: Purchase, console: Console, width: int) -> None:
         "GPUs",
         *(["kW"] if powers else []),
         "room",
-        "N+1",
+        f"N+{shown[0].spare.nodes}",
         *(["TTFT"] if simulated else []),
     ):
         table.add_column(header, justify="right", no_wrap=True)

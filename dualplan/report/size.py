@@ -117,7 +117,12 @@ def _working_set_lines(held: WorkingSet) -> list[str]:
         without = show(held.bytes_without_thinking, "B")
         lines.append(f"Think time stretches an agent by {significant(held.stretch)}; without it {without}")
     if held.measured_bytes is not None:
-        lines.append(f"The simulation itself holds {show(held.measured_bytes, 'B')} on average")
+        more = (
+            ": contexts grow fast at first and long agents stay longer, so most time is spent beyond half way"
+            if held.measured_bytes > held.bytes
+            else ""
+        )
+        lines.append(f"The simulation itself holds {show(held.measured_bytes, 'B')} on average{more}")
     return lines
 
 

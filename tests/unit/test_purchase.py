@@ -115,6 +115,13 @@ def test_free_nodes_have_no_ratio():
     assert first.cost == 0 and second.lost_because.startswith("costs more")
 
 
+def test_of_free_deployments_the_smallest_is_the_best():
+    free = find_plans(kinds([scenario()]), Wanted(turns_per_s=60.0, prices=Prices(per_hour={"dgx-h100": 0.0})))
+    unpriced = find_plans(kinds([scenario()]), Wanted(turns_per_s=60.0))
+    assert free.plans[0].cost == 0
+    assert free.plans[0].label == unpriced.plans[0].label
+
+
 def test_figures_of_a_plan_by_hand():
     found = scenario()
     wanted = Wanted(turns_per_s=60.0, prices=Prices(per_hour={"dgx-h100": 30.0}))
@@ -130,6 +137,10 @@ def test_figures_of_a_plan_by_hand():
     assert plan.storage.capacity_bytes == pytest.approx(agents * 55_958 / 2 * 48_068, rel=1e-3)
     hits = plan.answer.demand.hit_tokens
     assert plan.storage.read_bytes_per_s == pytest.approx(60.0 * hits * 48_068, rel=1e-6)
+    # what is new is written once: append and generated, not the tail below a whole block that prefill computes again
+    means = per_turn_means(found.workload)
+    written = 60.0 * (means.append + means.generated) * 48_068
+    assert plan.storage.write_bytes_per_s == pytest.approx(written, rel=1e-6)
     assert plan.storage.nics == nodes * found.hardware.snic.count
     assert plan.headroom == pytest.approx(plan.answer.turns_per_s / 60.0 - 1)
 

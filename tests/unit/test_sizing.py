@@ -9,6 +9,7 @@ import dualplan
 from dualplan.errors import InputError
 from dualplan.plan import sizing
 from dualplan.plan.evaluate import evaluate
+from dualplan.spec.workload import per_turn_means
 from dualplan.trace.reuse import CurvePoint, ReuseCurve
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -99,7 +100,8 @@ def test_store_by_hand():
     server = sizing.Server(capacity=10e12, read=20e9, write=1e9)
     needs = sizing.store_needs(scenario, held, server=server, retention=86400.0, rated_writes_per_day=3.0)
     amounts = evaluate(scenario).demand.amounts
-    written = 20 * (212.4 + 144) * 48068  # append and generated tokens of a turn, per token of DeepSeek-V3.2
+    means = per_turn_means(scenario.workload)
+    written = 20 * (means.append + means.generated) * 48068  # bytes per token of DeepSeek-V3.2
     assert needs.written_bytes_per_s == pytest.approx(written)
     assert needs.written_bytes_per_day == pytest.approx(written * 86400)
     assert needs.stored_bytes == pytest.approx(written * 86400)
@@ -193,3 +195,26 @@ def test_a_link_that_is_too_far_never_pays_in_time():
 def test_nothing_is_remote_where_nothing_is_read():
     with pytest.raises(InputError, match="no prefix is read"):
         sizing.remote(load("mode=oracle", "residency=1"), bandwidth=1e9, latency=0.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "read", "written"),
+    [
+        # bytes a turn: c = 32,704 tokens in whole blocks of 64, append 429, generated 176, at 48,068 B
+        ([], 32_704, 429 + 176),
+        (["persist=prefill"], 32_704, 429 + 176),
+        (["staging=gpudirect"], 32_704, 429 + 176),
+        (["residency=0.25"], 0.75 * 32_704, 429 + 176),
+        (["mode=oracle"], 0, 0),
+    ],
+)
+def test_what_a_turn_reads_and_writes_by_hand(changes, read, written):
+    plain = ["workload.context=32704", "workload.append=429", "workload.generated=176", "workload.turns=157"]
+    found = sizing.store_traffic(evaluate(load(*plain, *changes)))
+    assert found == pytest.approx((read * 48_068, written * 48_068))
+
+
+@pytest.mark.parametrize("rate", [1e-300, 1e300])
+def test_rates_that_no_store_is_planned_for(rate):
+    with pytest.raises(InputError, match="is not a demand"):
+        sizing.working_set(load(f"demand.turn_rate={rate:.0f}" if rate > 1 else f"demand.turn_rate={rate}"))
