@@ -52,9 +52,9 @@ def _forked(arguments, cwd, streams):
         os.dup2(file, number)
         os.close(file)
     # streams of the interpreter are those of the server, which may be closed
-    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: PTH123, SIM115
-    sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: PTH123, SIM115
-    sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: PTH123, SIM115
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
     os.environ["COLUMNS"] = "80"
     os.environ.pop("FORCE_COLOR", None)
     os.chdir(cwd)
