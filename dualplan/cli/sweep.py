@@ -133,7 +133,8 @@ def sweep(
     finally:
         if journal is not None:
             journal.close()
-    if journal is not None and not interrupted:
+    if journal is not None:
+        # in order, and with a point whose line Ctrl-C cut off
         journal.finish(table)
     from dualplan.report.sweep import output
 

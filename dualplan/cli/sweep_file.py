@@ -27,7 +27,18 @@ class Journal:
         self.path, self.hashes = path, hashes
         self.where = f"-o {path}"
         self.file: Any = None
+        self._refuse_if_locked()
         self.found = {} if restart else self._read()
+
+    def _refuse_if_locked(self) -> None:
+        """Raises InputError while another sweep appends to the file: each would put its own rows in place of all."""
+        try:
+            with self.path.open("rb+") as file:
+                free = _lock(file)
+        except OSError:
+            return
+        if not free:
+            raise InputError(self.where, "another sweep is writing this file", "wait for it, or give another file")
 
     def _read(self) -> dict[str, dict[str, Any]]:
         """Rows of an earlier run by hash. Raises InputError where the file holds anything but points of this sweep."""
@@ -80,6 +91,7 @@ class Journal:
             self.file = self.path.open("ab")
         except OSError as error:
             raise InputError(self.where, f"cannot be written: {error.strerror or error}") from None
+        _lock(self.file)
         return np.flatnonzero(~table.done)
 
     def append(self, table: Table, positions: NDArray[np.int64]) -> None:
@@ -120,6 +132,22 @@ class Journal:
         encode = msgspec.json.encode
         made = zip(positions, rows(table, positions), strict=True)
         return b"".join(encode({HASH: self.hashes[position], **row}) + b"\n" for position, row in made)
+
+
+def _lock(file: Any) -> bool:
+    """Take the lock of a file open for writing, kept until it is closed; False while another process has it.
+
+    Always True where the system or the file system has no locks. It is not that of child processes, which may live on.
+    """
+    try:
+        import fcntl
+
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except (ImportError, OSError):
+        pass
+    return True
 
 
 def flat_names(row: dict[str, Any], prefix: str = "") -> list[str]:

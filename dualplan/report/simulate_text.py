@@ -56,8 +56,12 @@ def _capacity_line(document: dict[str, Any]) -> str:
     low, high = document["interval"]
     name = _named(document)
     if not document["interval_closed"]:
-        upper = "no rate missed yet" if high is None else f"{significant(high)} do not"
-        return f"at least {significant(low)} agents/s in {name} meet the SLO; {upper}"
+        if not low and high is None:
+            rate = significant(document["arrival_rate"])
+            return f"no rate was tried to its end in {name}; up to here the run at {rate} agents/s"
+        upper = "no rate missed yet" if high is None else f"{significant(high)} agents/s do not"
+        lower = f"at least {significant(low)} agents/s meet the SLO" if low else "no rate that was tried meets the SLO"
+        return f"{lower} in {name}; {upper}"
     if high is None:
         return f"{significant(low)} agents/s in {name} meet the SLO, the highest rate tried"
     if not low:

@@ -178,7 +178,8 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
     """The highest arrival rate that meets the SLO [agents/s]: ``met`` was met, ``missed`` was not.
 
     ``results``: the runs in order of their rates. ``met`` is 0 when no rate that was tried met the SLO, ``missed`` is
-    None when all did, up to ``MOST_AGENTS`` in a run. ``interrupted``: the search was not finished.
+    None when all did, up to ``MOST_AGENTS`` in a run. ``interrupted``: the search was not finished; ``results`` holds
+    the run that was stopped where no other was finished.
     """
 
     met: float
@@ -223,8 +224,10 @@ def find_capacity(
     if not len(_poisson(start, duration, seed)):
         raise InputError("--duration", f"no agent arrives in {duration:g} s at {start:g} agents/s", "run longer")
     runs: dict[float, Result] = {}
+    partial: Result | None = None
 
     def met(rate: float) -> bool:
+        nonlocal partial
         run = online(
             laid,
             trajectories,
@@ -237,6 +240,7 @@ def find_capacity(
             label=label,
         )
         if run.stopped == "interrupted":
+            partial = run
             raise KeyboardInterrupt
         runs[rate] = run
         return meets(run, limit)
@@ -249,7 +253,9 @@ def find_capacity(
             low, high = (middle, high) if met(middle) else (low, middle)
     except KeyboardInterrupt:
         if not runs:
-            raise
+            if partial is None or not partial.turns:
+                raise
+            return Capacity(met=0.0, missed=None, slo=limit, results=(partial,), interrupted=True)
         interrupted = True
         low = max((rate for rate, run in runs.items() if meets(run, limit)), default=0.0)
         high = min((rate for rate, run in runs.items() if not meets(run, limit)), default=None)

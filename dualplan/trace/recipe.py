@@ -16,7 +16,12 @@ Scores come from a Sobol sequence scrambled by the seed and stretched so that ea
 
 from __future__ import annotations
 
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 import msgspec
 import numpy as np
@@ -154,9 +159,33 @@ def _stratified(count: int, dimensions: int, random: np.random.Generator) -> Flo
     """``count`` points in the unit cube, evenly spread together and perfectly stratified in each coordinate alone."""
     from scipy.stats import qmc
 
-    points = qmc.Sobol(dimensions, rng=random).random_base2(max(count - 1, 0).bit_length())[:count]
+    with _signals_held():
+        sequence = qmc.Sobol(dimensions, rng=random)
+    points = sequence.random_base2(max(count - 1, 0).bit_length())[:count]
     ranks = np.argsort(np.argsort(points, axis=0, kind="stable"), axis=0, kind="stable")
     return np.asarray((ranks + random.random(points.shape)) / max(count, 1))
+
+
+@contextmanager
+def _signals_held() -> Iterator[None]:
+    """Signals that Python handles wait for the end: SciPy swallows a Ctrl-C while it reads the table of its sequence,
+    and would go on with a part of the table.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    seen: list[tuple[int, FrameType | None]] = []
+    found = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {int(number): handler for number, handler in found.items() if callable(handler)}
+    for number in handlers:
+        signal.signal(number, lambda *caught: seen.append(caught))
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    for number, frame in seen[:1]:
+        handlers[number](number, frame)
 
 
 def _noise(random: np.random.Generator, scatter: float, count: int) -> Floats:

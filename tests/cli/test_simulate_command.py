@@ -329,6 +329,18 @@ def test_ctrl_c_keeps_what_is_known(asked):
         assert data["interval_closed"] is False and len(data["runs"]) == 1
 
 
+def test_ctrl_c_in_the_first_run_of_a_search_keeps_that_run():
+    code = INTERRUPT.replace("len(runs) == 2", "len(runs) == 1")
+    command = [sys.executable, "-c", code, "simulate", str(PAPER), "--find-capacity"]
+    done = subprocess.run([*command, "--json"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 130, done.stderr
+    data = json.loads(done.stdout)
+    assert data["interval"] == [0.0, None] and data["interval_closed"] is False and data["interrupted"] is True
+    assert data["stopped"] == "interrupted" and data["turns"] > 0
+    text = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    assert "no rate was tried to its end" in text and "at least" not in text
+
+
 INTERRUPT = """
 import sys
 from dualplan.serving import kernel, layout

@@ -200,6 +200,18 @@ def test_an_interruption_keeps_the_finished_points(tmp_path):
     assert len(file.read_text().splitlines()) == reached >= 2
 
 
+def test_a_file_that_another_sweep_writes_is_refused(tmp_path):
+    file = tmp_path / "points.jsonl"
+    flags = ["sweep", PAPER, "--simulate", "--agents", "24", "--vary", "seed=1..500", "-o", str(file)]
+    first = subprocess.Popen([sys.executable, "-m", "dualplan", *flags], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    wait_for(lambda: first.poll() is not None or (file.exists() and file.read_bytes().count(b"\n") >= 1))
+    second = dualplan(*flags)
+    first.send_signal(signal.SIGINT)
+    first.communicate(timeout=60)
+    assert second.returncode == 3 and "another sweep is writing this file" in second.stderr
+    assert first.returncode == 130 and file.read_bytes().count(b"\n") >= 1
+
+
 def test_an_interruption_prints_the_finished_points(tmp_path):
     file = tmp_path / "points.csv"
     arguments = ["sweep", PAPER, "--vary", "mode=basic,layerwise,dual-path,oracle", "-o", str(file)]
