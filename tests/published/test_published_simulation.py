@@ -88,7 +88,7 @@ def test_median_of_completion_times(model, points, limit):
 @pytest.mark.parametrize(
     ("model", "limit"),
     [
-        missed("deepseek-v3.2", 0.12, reason="14 %: 512 and 1,024 agents of the 32K set end too early"),
+        missed("deepseek-v3.2", 0.12, reason="15 %: 512 and 1,024 agents of the 32K set end too early"),
         ("ds-27b", 0.14),
         missed("qwen2.5-32b", 0.10, reason="12 %"),
     ],
@@ -114,7 +114,7 @@ def test_median_of_speed_up_over_basic(model, limit):
 
 @pytest.mark.parametrize(
     ("model", "limit"),
-    [missed("deepseek-v3.2", 0.07, reason="9 %: 512 agents of the 64K set"), ("ds-27b", 0.20)],
+    [missed("deepseek-v3.2", 0.07, reason="10 %: 512 agents of the 64K set"), ("ds-27b", 0.20)],
 )
 def test_worst_speed_up_over_basic(model, limit):
     assert max(speed_up_errors(model)) < limit
