@@ -36,7 +36,7 @@ def calibrate(
     prefill engine (tokens_per_s, with append and context); prefill_nodes, decode_nodes, mode, workload, context,
     append, generated where they differ from the scenario's.
     """
-    from dualplan.errors import UsageError
+    from dualplan.errors import InputError, UsageError
     from dualplan.plan.calibrate import fit
     from dualplan.plan.measurements import parse_measurements
     from dualplan.report.calibrate import output, overlay
@@ -48,7 +48,9 @@ def calibrate(
     check_place(profile_file, "-o")
     found = parse_measurements(read_text(measurements), str(measurements))
     scenario = flags.resolve()
-    wanted = [part.strip() for part in only.split(",") if part.strip()] if only else []
+    wanted = [part.strip() for part in (only or "").split(",") if part.strip()]
+    if only is not None and not wanted:
+        raise InputError("--fit", "names no value", "such as snic.efficiency, or leave it out for all")
     with _progress() as show:
         answer = fit(scenario, found, name=str(measurements), wanted=wanted, progress=show)
     extends = _profile_name(flags, scenario.hardware.name)

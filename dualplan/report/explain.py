@@ -11,7 +11,7 @@ from dualplan.plan.assumptions import assumptions, inputs_sha256, sources
 from dualplan.plan.equation import GROUPS, Equation
 from dualplan.plan.evaluate import Evaluation
 from dualplan.plan.notation import Input, quantity_text
-from dualplan.plan.parameters import Parameter
+from dualplan.plan.parameters import Parameter, is_plain
 from dualplan.plan.resources import TITLES
 from dualplan.plan.sensitivity import Bar, Elasticity
 from dualplan.plan.solve_for import RangeName, Solution
@@ -124,9 +124,7 @@ def _show(answer: Evaluation, found: Sequence[Equation], console: Console, *, wh
             if whole:
                 _show_whole(equation, console)
             else:
-                _wrapped(
-                    console, f"{equation.text} = {_value(equation)}" if equation.relation == "=" else _bound(equation)
-                )
+                _wrapped(console, _with_value(equation) if equation.relation == "=" else _bound(equation))
     console.print()
     if whole:
         _show_symbols(_symbols(found), console)
@@ -139,6 +137,12 @@ def _show(answer: Evaluation, found: Sequence[Equation], console: Console, *, wh
 
 def _value(equation: Equation) -> str:
     return quantity_text(equation.value, equation.unit)
+
+
+def _with_value(equation: Equation) -> str:
+    """The formula and its value; an input that stands for itself once."""
+    value = _value(equation)
+    return equation.text if equation.text.endswith(f"= {value}") else f"{equation.text} = {value}"
 
 
 def _bound(equation: Equation) -> str:
@@ -198,7 +202,8 @@ def markdown(answer: Evaluation, found: Sequence[Equation]) -> str:
         for equation in members:
             lines += [f"### {_escaped(equation.title)} (`{equation.name}`)", ""]
             lines += [f"$${equation.latex}$$", ""]
-            lines += [f"$${_relation(equation)} {equation.substituted_latex}$$", ""]
+            if not equation.latex.endswith(f" {equation.substituted_latex}"):
+                lines += [f"$${_relation(equation)} {equation.substituted_latex}$$", ""]
             lines += [f"- {_escaped(line)}" for line in equation.derivation]
             lines += [f"- source: {_escaped(equation.source)}", ""]
     lines += ["## Symbols", "", "| symbol | value | meaning |", "|---|--:|---|"]
@@ -257,8 +262,10 @@ def latex_document(answer: Evaluation, found: Sequence[Equation]) -> str:
         for equation in members:
             lines.append(r"\subsection*{" + latex_text(equation.title) + "}")
             relation = _relation(equation)
-            lines += [r"\begin{align*}", rf"{_aligned(equation, relation)} \\"]
-            lines += [rf"&{relation} {equation.substituted_latex}", r"\end{align*}"]
+            rows = [_aligned(equation, relation)]
+            if not equation.latex.endswith(f" {equation.substituted_latex}"):
+                rows.append(rf"&{relation} {equation.substituted_latex}")
+            lines += [r"\begin{align*}", " \\\\\n".join(rows), r"\end{align*}"]
             if equation.derivation:
                 lines.append(r"\begin{itemize}")
                 lines += [r"\item " + latex_text(line) for line in equation.derivation]
@@ -300,12 +307,21 @@ def solution_output(answer: Evaluation, name: str, which: RangeName, found: Solu
         "target": None if found.target is None else {found.target[0]: found.target[1]},
         "ends": [{"value": end.value, "exact": end.exact, "constraint": end.constraint} for end in found.ends],
         "reason": None,
+        "note": SCALED if _scales_turns(answer, found) else None,
     }
     return Output(
         data=_document(answer, body),
         rows=[{key: value for key, value in body.items() if key != "ends"}],
         text=lambda console: _show_solution(answer, found, which, console),
     )
+
+
+SCALED = "a mean: all turns are scaled alike, while --set would make them all one turn"
+
+
+def _scales_turns(answer: Evaluation, found: Solution) -> bool:
+    """Whether a length was solved for by scaling turns that differ."""
+    return found.parameter.workload and not is_plain(answer.scenario.workload)
 
 
 def _show_solution(answer: Evaluation, found: Solution, which: RangeName, console: Console) -> None:
@@ -340,6 +356,8 @@ def _show_solution(answer: Evaluation, found: Solution, which: RangeName, consol
         whole = int(found.value) if high == found.value else int(found.value) + 1
         _wrapped(console, f"In whole numbers: {whole}.")
     how = "exact, from the formula" if found.method == "exact" else "numeric, by bracketing"
+    if _scales_turns(answer, found):
+        how += f"; {SCALED}"
     _wrapped(console, f"{parameter.meaning} ({parameter.key}); {how}", "dim")
 
 

@@ -111,6 +111,7 @@ def test_bad_arguments(measured):
         ([], 2, "--measurements"),
         (["--measurements", "/no/such.csv"], 3, "no such file"),
         (["--measurements", measured, "--fit", "snic.rate"], 3, "is not a parameter"),
+        (["--measurements", measured, "--fit", ","], 3, "names no value"),
         (["--measurements", measured, "-o", "/no/such/x.yaml"], 3, "cannot be written"),
         (["--measurements", measured, "-o", "-"], 2, "give a file name"),
         (["--measurements", measured, "--decode-hardware", "dgx-h200"], 3, "one profile at a time"),

@@ -146,3 +146,21 @@ def test_a_closed_pipe_is_quiet():
 
 def test_the_same_bytes_twice():
     assert dualplan("explain", PAPER, "--json").stdout == dualplan("explain", PAPER, "--json").stdout
+
+
+def test_an_input_stands_for_itself_once():
+    for arguments in ((), ("-f", "md"), ("--latex",)):
+        done = dualplan("explain", PAPER, *arguments)
+        assert done.returncode == 0, done.stderr
+        values = [line for line in done.stdout.splitlines() if line.strip().startswith(("t_p ", "$$t_p", "t_p &"))]
+        assert len(values) == 1 and values[0].count("=") == 1
+
+
+def test_lengths_of_turns_that_differ_are_scaled_and_it_says_so():
+    said = "all turns are scaled alike"
+    assert said in answer("--solve-for", "append", "--target", "turns_per_s=50")["note"]
+    # of a plain workload the value is that of --set
+    data = answer(*ROW, "--solve-for", "append", "--target", "turns_per_s=40")
+    assert data["note"] is None
+    back = dualplan("feasible", PAPER, *ROW, "--set", f"workload.append={data['value']}", "--json")
+    assert json.loads(back.stdout)["throughput"]["turns_per_s"] == pytest.approx(40, rel=1e-6)
