@@ -101,6 +101,14 @@ def test_mixed_pairs_are_no_dearer():
     assert mixed[0].cost <= alike[0].cost
 
 
+def test_few_points_are_evaluated():
+    candidates = kinds([scenario(name) for name in ("dgx-h100", "dgx-h200", "dgx-b200", "l40s-8-pcie")], mixed=True)
+    purchase = find_plans(candidates, Wanted(turns_per_s=60.0))
+    assert purchase.plans and purchase.misses
+    all_points = len(candidates) * 255 * 256 // 2
+    assert purchase.points < all_points / 1000
+
+
 def test_unpriced_stand_behind_by_gpus():
     candidates = kinds([scenario(name) for name in ("dgx-h100", "dgx-h200")])
     plans = find_plans(candidates, Wanted(turns_per_s=60.0, prices=Prices(per_hour={"dgx-h100": 30.0}))).plans
