@@ -64,13 +64,15 @@ def _speaks_unicode() -> bool:
 
 
 def _human_view(output: Output, file: Path | None) -> str:
-    """The human view as text, with colour codes and no other control characters."""
+    """The human view as text, with colour codes where colours are wanted and no other control characters."""
     import io
     import re
 
     buffer = io.StringIO()
-    output.text(console(buffer, for_file=file is not None))
-    codes = re.compile(r"\x1b\[[0-9;]*m|\n")
+    view = console(buffer, for_file=file is not None)
+    output.text(view)
+    # without colours a code can only come from a name in a file
+    codes = re.compile(r"\n" if view.no_color else r"\x1b\[[0-9;]*m|\n")
     kept, end = [], 0
     text = "\n".join(line.rstrip() for line in buffer.getvalue().split("\n"))
     for match in codes.finditer(text):

@@ -150,14 +150,22 @@ def _write(document: Document, labels: Labels, form: ReportFormat, file: Path) -
 
 
 def _write_figures(folder: Path, drawings: dict[str, str]) -> None:
+    from shutil import rmtree
+
     from dualplan.errors import InputError
 
+    made = not folder.exists()
     try:
         folder.mkdir(exist_ok=True)
     except OSError as error:
         raise InputError(f"-o {folder}", f"the folder of figures cannot be made: {error.strerror or error}") from None
-    for name, text in drawings.items():
-        write_text(folder / name, text)
+    try:
+        for name, text in drawings.items():
+            write_text(folder / name, text)
+    except BaseException:
+        if made:  # without the document its figures are of no use
+            rmtree(folder, ignore_errors=True)
+        raise
 
 
 def _command(

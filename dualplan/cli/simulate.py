@@ -86,7 +86,7 @@ def simulate(
     output_file: OutputOption = None,
 ) -> None:
     """Job completion time, TTFT, TTST, TPOT and capacity, with scheduling and arrivals simulated over time."""
-    from dualplan.errors import InfeasibleError, UsageError
+    from dualplan.errors import InfeasibleError, InputError, UsageError
     from dualplan.schedule.registry import policies
 
     if str(timeline_file) == "-" and str(output_file or "-") == "-":
@@ -113,6 +113,8 @@ def simulate(
     from dualplan.serving.run import MOST_AGENTS
 
     cost = SWITCH_COST if switch_cost is None else _time(switch_cost, "--switch-cost")
+    if cost is not None and cost < 0:
+        raise InputError("--switch-cost", f"{cost:g} s is below 0")
     call = Call(
         agents=None if agents is None else _whole(agents, "--agents", MOST_AGENTS),
         rate=rate,

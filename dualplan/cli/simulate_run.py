@@ -73,7 +73,7 @@ class Call:
 
 
 def answer(flags: ScenarioFlags, scenario: Scenario, call: Call) -> tuple[Answer, bool]:
-    """Run what was asked for; and whether the SLO, where there is one, was met.
+    """Run what was asked for; and whether the SLO, where there is one, was met, or all jobs came to their end.
 
     Ctrl-C ends it with what is known so far; it is raised again where nothing is.
     """
@@ -121,7 +121,9 @@ def answer(flags: ScenarioFlags, scenario: Scenario, call: Call) -> tuple[Answer
     )
     if call.find_capacity:
         return found, all(capacity.met > 0 for capacity in capacities)
-    return found, call.agents is not None or all(meets(result, slo) for result in results)
+    if call.agents is not None:
+        return found, all(result.jct_s is not None for result in results)
+    return found, all(meets(result, slo) for result in results)
 
 
 def _capacity(call: Call, cluster: Any, trajectories: Trajectories, slo: Slo, label: str, show: Progress) -> Capacity:

@@ -113,6 +113,10 @@ def sweep(
             flag = "--" + (given or ["find_capacity"])[0].replace("_", "-")
             raise UsageError(f"{flag} belongs to --simulate")
     scenario = flags.resolve(mixed=not simulate)
+    asked = {"--agents": agents, "--arrival-rate": flags.values.get("arrival_rate"), "--find-capacity": find_capacity}
+    several = [name for name, value in asked.items() if value]
+    if simulate and len(several) > 1:
+        raise UsageError(f"give one of {' and '.join(several)}")
     points = _points(scenario, vary or [], zipped, nodes)
     arrivals = find_capacity or agents is not None or scenario.settings.demand.arrival_rate is not None
     if simulate and not (arrivals or {"agents", "demand.arrival_rate"} & {axis.key for axis in points.axes}):

@@ -361,7 +361,9 @@ def series(result: Result, at: npt.NDArray[np.int64]) -> Series:
     uneven: dict[str, Floats] = {}
     for part in _parts(result):
         values = part.total(samples)
-        used[_key(part)] = values / part.parts if part.gauge else np.diff(values, prepend=0.0) / widths / part.parts
+        # sums never fall; what is held may be below nothing by rounding
+        grown = values if part.gauge else np.diff(values, prepend=0.0) / widths
+        used[_key(part)] = np.maximum(grown / part.parts, 0.0)
         if part.each is not None and detail.shape[1]:
             each = part.each(detail)
             each = each if part.gauge else np.diff(each, axis=0, prepend=0.0)

@@ -298,6 +298,11 @@ def assumptions(answer: Answer, result: Result) -> list[str]:
     """What the figures rest on, a phrase each."""
     laid, settings = result.cluster, result.cluster.scenario.settings
     found = [f"service times: {laid.times.origin}", f"workload: {answer.trajectories.origin}", *laid.notes]
+    runs = max((len(times) for times in answer.job_times), default=0)
+    if runs > 1:
+        found.append(
+            f"completion times are means of {runs} runs, seeds from {result.seed} on; other figures are of the first"
+        )
     if result.kind == "online":
         found.append(
             f"run of {result.simulated_s:.0f} s, turns that end in the first {result.warm_up_s:.0f} s do not count; "

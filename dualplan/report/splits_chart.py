@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     from dualplan.plan.evaluate import Evaluation
 
 
+MOST_SPLITS = 2_000
+MOST_MIXED = 200
+"""Most splits that are looked at, all at once or, of several workloads, one by one; a terminal shows fewer."""
+
+
 def splits_chart(answer: Evaluation, width: int) -> list[str]:
     """Turns/s over P/D at as many nodes as the answer has, with what binds. Whole nodes; nodes that differ are taken
     as the usual ones.
@@ -20,7 +25,8 @@ def splits_chart(answer: Evaluation, width: int) -> list[str]:
 
     nodes = answer.prefill_nodes + answer.decode_nodes
     marks = []
-    for prefill, (rate, name, feasible) in enumerate(_splits(answer, nodes), 1):
+    counts = _counts(answer.prefill_nodes, nodes, MOST_MIXED if answer.scenario.mix else MOST_SPLITS)
+    for prefill, (rate, name, feasible) in zip(counts, _splits(answer, nodes, counts), strict=True):
         ratio = Fraction(prefill, nodes - prefill)
         marks.append(
             Mark(
@@ -34,19 +40,25 @@ def splits_chart(answer: Evaluation, width: int) -> list[str]:
     return line_chart(marks, f"turns/s over P/D at {nodes:,} nodes", width)
 
 
-def _splits(answer: Evaluation, nodes: int) -> Iterator[tuple[float | None, str | None, bool]]:
-    """Rate, bottleneck and verdict of every split, from one prefill node up."""
+def _counts(chosen: int, nodes: int, most: int) -> list[int]:
+    """Prefill nodes of the splits to look at: all, or of very many some at even distances and the chosen one."""
+    if nodes - 1 <= most:
+        return list(range(1, nodes))
+    return sorted({1 + index * (nodes - 2) // (most - 1) for index in range(most)} | {chosen})
+
+
+def _splits(answer: Evaluation, nodes: int, counts: list[int]) -> Iterator[tuple[float | None, str | None, bool]]:
+    """Rate, bottleneck and verdict of splits with so many prefill nodes."""
     scenario = answer.scenario
     if scenario.mix:
         from dualplan.plan.evaluate import evaluate
 
-        for prefill in range(1, nodes):
+        for prefill in counts:
             one = evaluate(scenario, prefill, nodes - prefill)
             yield one.turns_per_s, one.bottleneck.resource, one.feasible
         return
     from dualplan.plan.grid import evaluate_grid
 
-    counts = list(range(1, nodes))
     grid = evaluate_grid(scenario, counts, [nodes - count for count in counts])
     feasible = grid.fits & grid.inside_range & grid.meets_slo
     for index in range(len(counts)):

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from math import prod
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -179,10 +180,11 @@ def show(answer: Answer, console: Console, plot: bool = False) -> None:
     from rich.padding import Padding
     from rich.table import Table as RichTable
 
-    console.print(headline(answer), style="bold", soft_wrap=True)
+    console.print(fill(headline(answer), console.width), style="bold", soft_wrap=True)
     console.print()
     for line in verdict(answer):
-        console.print("  " + line, soft_wrap=True)
+        wrapped = fill(line, console.width, initial_indent="  ", subsequent_indent="    ")
+        console.print(wrapped, soft_wrap=True)
     if plot:
         console.print()
         for line in chart(answer, console.width - 2):
@@ -267,7 +269,9 @@ def headline(answer: Answer) -> str:
     """What was varied over what."""
     names = {"prefill_nodes": "prefill", "decode_nodes": "decode", "pd": "P/D"}
     axes = ", ".join(f"{names.get(axis.key, axis.key)} ({len(axis.values):,})" for axis in answer.points.axes)
-    return " · ".join(part for part in (answer.name, f"{answer.points.count:,} points over {axes}") if part)
+    name = answer.name or ""
+    short = name if len(name) <= LONGEST_TEXT else name[: LONGEST_TEXT - 4] + " ..."
+    return " · ".join(part for part in (short, f"{answer.points.count:,} points over {axes}") if part)
 
 
 def verdict(answer: Answer) -> list[str]:

@@ -275,3 +275,6 @@ def test_plot_shows_the_rate_over_every_split():
     assert "# this one" in chart and "1:5" in chart and "5:1" in chart
     assert all(len(line) <= 80 for line in done.stdout.splitlines())
     assert dualplan("feasible", PAPER, "--plot", "--json").returncode == 2
+    # a million splits are not all looked at
+    many = dualplan("feasible", PAPER, "--plot", "--prefill", "1000000", "--decode", "500000", timeout=30)
+    assert many.returncode == 0 and "turns/s over P/D at 1,500,000 nodes" in many.stdout and "# this one" in many.stdout

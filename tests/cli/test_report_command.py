@@ -4,6 +4,8 @@ import json
 import os
 import re
 import shlex
+import subprocess
+import sys
 
 import pytest
 
@@ -140,3 +142,12 @@ def test_simulation_on_request(tmp_path):
     for key in ("ttft_s", "tpot_s", "turns_per_s", "slo_met"):
         assert data["simulate"]["run"][key] == run[key]
     assert data["simulate"]["capacity"]["capacity_agents_per_s"] > 0.05
+
+
+def test_a_full_disk_leaves_no_folder_of_figures(tmp_path):
+    code = (
+        "import resource, sys\nresource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))\n"
+        f"from dualplan.cli.app import run\nsys.exit(run(['report', {str(PAPER)!r}, '-o', 'r.md']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 3 and "cannot be written" in done.stderr and not list(tmp_path.iterdir())

@@ -160,6 +160,7 @@ def replay(trace):
         (("--agents", "5", "--trace-times"), 2, "one of"),
         (("--find-capacity", "--elastic", "auto"), 2, "--elastic"),
         (("--agents", "5", "--switch-cost", "3s"), 2, "--switch-cost"),
+        (("--agents", "5", "--elastic", "auto", "--switch-cost", "-1s"), 3, "--switch-cost: -1 s is below 0"),
         (("--agents", "1000000000000x"), 3, "--agents"),
         (("--agents", "5", "--max-active", "0"), 3, "--max-active"),
         (("--agents", "5", "--clusters", "4"), 3, "--clusters: 2 nodes of a side cannot be split into 4"),
@@ -212,6 +213,24 @@ def test_what_does_not_fit_is_an_answer(arguments, text):
     assert len(data["reasons"]) == 1 and text in data["reasons"][0]
     people = dualplan("simulate", PAPER, *arguments)
     assert people.returncode == 4 and text in people.stdout and not people.stderr
+
+
+def test_a_job_that_does_not_end_is_no_success():
+    data = answer(PAPER, "--agents", "3", "--set=hardware.snic.rate=1b/s", code=4)
+    assert data["jct_s"] is None and data["stopped"] == "longest time"
+
+
+def test_several_runs_say_what_is_of_the_first():
+    data = answer(PAPER, "--agents", "2", "--set=workload.turns=3", "--runs", "2")
+    assert any(
+        "means of 2 runs, seeds from 0 on; other figures are of the first" in line for line in data["assumptions"]
+    )
+
+
+def test_no_utilization_is_below_nothing():
+    """Sums of bytes do not fall; of 3 agents one line of the series was -6e-17 of the decode NICs."""
+    data = answer(PAPER, "--agents", "3")
+    assert min(min(values) for values in data["series"]["utilization"].values()) >= 0
 
 
 SHORT = ("--find-capacity", "--duration", "300s", "--set=workload.turns=4")

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -106,6 +107,8 @@ def test_points_may_be_infeasible_or_fail_and_the_sweep_goes_on():
         (("--vary", "prefill=2", "--pareto", "turns_per_s"), 3, "two columns"),
         (("--vary", "prefill=2", "--limit", "0"), 3, "above 0"),
         (("--vary", "prefill=2", "-j", "0"), 3, "processes"),
+        (("--vary", "seed=1,2", "--simulate", "--agents", "3", "--arrival-rate", "1"), 2, "give one of"),
+        (("--vary", "seed=1,2", "--simulate", "--agents", "3", "--find-capacity"), 2, "give one of"),
         (("--vary", "prefill=2", "--restart"), 2, "-o FILE.jsonl"),
         (("--vary", "prefill=2", "--cluster", "127.0.0.1:1", "-j", "2"), 2, "leave out --jobs"),
     ],
@@ -114,6 +117,16 @@ def test_wrong_use_is_one_clear_line(flags, code, says):
     done = dualplan("sweep", PAPER, *flags)
     assert done.returncode == code and says in done.stderr and "Traceback" not in done.stderr
     assert len(done.stderr.splitlines()) <= 2
+
+
+def test_names_do_not_steer_the_terminal_and_lines_keep_its_width(tmp_path):
+    for name in ("\x1b[31mred", "long" * 2500, "[bold]"):
+        scenario = tmp_path / "named.yaml"
+        text = Path(PAPER).read_text().replace("name: dualpath-paper", f"name: {json.dumps(name)}")
+        scenario.write_text(text)
+        done = dualplan("sweep", scenario, "--vary", "mode=basic,nope")
+        assert done.returncode == 3 and "\x1b" not in done.stdout
+        assert max(map(len, done.stdout.splitlines())) <= 80 and "pool, oracle)" in done.stdout
 
 
 def test_best_and_pareto():
