@@ -1,3 +1,5 @@
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -6,8 +8,14 @@ from hypothesis import settings
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"
 
+# a background job ignores interruptions, and so would the commands that tests start and interrupt
+signal.signal(signal.SIGINT, signal.default_int_handler)
+if hasattr(signal, "SIGHUP"):
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+# new examples are looked for by people, who can act on them; CI tries the same ones every time;
 # a shared or loaded machine is no reason for a property to fail
-settings.register_profile("dualplan", deadline=None)
+settings.register_profile("dualplan", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("dualplan")
 
 
