@@ -322,7 +322,8 @@ def assumptions(answer: Answer, result: Result) -> list[str]:
     ]
     if settings.staging != "host" and laid.mode != "oracle":
         found.append(
-            f"staging {settings.staging}: KV is in decode HBM when prefill ends, no copy follows"
+            f"staging {settings.staging}: KV is in decode HBM when prefill ends, no copy follows; HBM is reserved from "
+            "placement on under every staging, so it does not show that host would hold it for a shorter time"
             + (", prefixes are read into HBM and pass no host buffer" if settings.staging == "gds" else "")
         )
     if laid.mode == "dram-pool":
