@@ -1,12 +1,13 @@
 """The command line: which commands there are, exit codes, closed pipes, interruptions.
 
-Command modules import nothing heavy at the top; a command imports what it needs when it runs.
+The module of a command is imported when the command is asked for, and imports what is heavy when it runs.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import importlib
 import io
 import os
 import sys
@@ -16,122 +17,60 @@ from typing import Annotated, Any
 import typer
 
 from dualplan import __version__
-from dualplan.cli import (
-    calibrate,
-    compare,
-    explain,
-    feasible,
-    flow,
-    hardware,
-    hardware_import,
-    model,
-    plan,
-    qos,
-    ratio,
-    report,
-    scenario,
-    simulate,
-    size,
-    sweep,
-    trace,
-    trace_fit,
-    validate,
-    workload,
-)
 from dualplan.cli.command import FastCommand, FastGroup
 from dualplan.cli.options import ClosedPipeError, print_text
 from dualplan.errors import DualplanError
 
-app = typer.Typer(
-    cls=FastGroup,
-    name="dualplan",
-    help="Plan prefill/decode inference clusters that load KV-cache from storage on either side.",
-    no_args_is_help=True,
-    add_completion=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-COMMANDS: dict[str, Callable[..., None]] = {
-    "feasible": feasible.feasible,
-    "simulate": simulate.simulate,
-    "sweep": sweep.sweep,
-    "plan": plan.plan,
-    "explain": explain.explain,
-    "report": report.report,
-    "compare": compare.compare,
-    "ratio": ratio.ratio,
-    "validate": validate.validate,
-    "calibrate": calibrate.calibrate,
-    "flow": flow.flow,
-    "qos": qos.qos,
-    "init": scenario.init,
+COMMANDS: dict[str, str] = {
+    "feasible": "feasible.feasible",
+    "simulate": "simulate.simulate",
+    "sweep": "sweep.sweep",
+    "plan": "plan.plan",
+    "explain": "explain.explain",
+    "report": "report.report",
+    "compare": "compare.compare",
+    "ratio": "ratio.ratio",
+    "validate": "validate.validate",
+    "calibrate": "calibrate.calibrate",
+    "flow": "flow.flow",
+    "qos": "qos.qos",
+    "init": "scenario.init",
 }
-GROUPS: dict[str, tuple[str, dict[str, Callable[..., None]]]] = {
+"""The commands, each with the module of ``dualplan.cli`` and the function that it is."""
+
+GROUPS: dict[str, tuple[str, dict[str, str]]] = {
     "size": (
         "Storage for a load: working set, servers, load or recompute, a DRAM pool, a remote site.",
         {
-            "working-set": size.working_set,
-            "store": size.store,
-            "break-even": size.break_even,
-            "pool": size.pool,
-            "wan": size.wan,
+            "working-set": "size.working_set",
+            "store": "size.store",
+            "break-even": "size.break_even",
+            "pool": "size.pool",
+            "wan": "size.wan",
         },
     ),
-    "scenario": ("Scenario files.", {"schema": scenario.schema}),
+    "scenario": ("Scenario files.", {"schema": "scenario.schema"}),
     "hardware": (
         "Hardware profiles.",
         {
-            "list": hardware.list_hardware,
-            "show": hardware.show,
-            "schema": hardware.schema,
-            "import": hardware_import.import_hardware,
+            "list": "hardware.list_hardware",
+            "show": "hardware.show",
+            "schema": "hardware.schema",
+            "import": "hardware_import.import_hardware",
         },
     ),
-    "model": ("Models.", {"list": model.list_models, "show": model.show}),
-    "workload": ("Workloads.", {"list": workload.list_workloads, "show": workload.show}),
+    "model": ("Models.", {"list": "model.list_models", "show": "model.show"}),
+    "workload": ("Workloads.", {"list": "workload.list_workloads", "show": "workload.show"}),
     "trace": (
         "Serving traces.",
         {
-            "inspect": trace.inspect,
-            "convert": trace.convert,
-            "fit": trace_fit.fit,
-            "generate": trace_fit.generate,
+            "inspect": "trace.inspect",
+            "convert": "trace.convert",
+            "fit": "trace_fit.fit",
+            "generate": "trace_fit.generate",
         },
     ),
 }
-
-for name, function in COMMANDS.items():
-    app.command(name, cls=FastCommand)(function)
-for group, (about, functions) in GROUPS.items():
-    sub_app = typer.Typer(cls=FastGroup, help=about, no_args_is_help=True, rich_markup_mode=None)
-    for name, function in functions.items():
-        sub_app.command(name, cls=FastCommand)(function)
-    app.add_typer(sub_app, name=group)
-
-
-def _version(wanted: bool) -> None:
-    if wanted:
-        print_text(f"dualplan {__version__}\n")
-        raise typer.Exit
-
-
-@app.callback()
-def main_options(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
-    ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
-    color: Annotated[str, typer.Option("--color", metavar="auto|always|never", help="Colour of the output.")] = "auto",
-) -> None:
-    """Plan prefill/decode inference clusters that load KV-cache from storage on either side."""
-    if color not in ("auto", "always", "never"):
-        raise typer.BadParameter(f'"{color}" is not one of auto, always, never', param_hint="--color")
-    if color != "auto":
-        os.environ["DUALPLAN_COLOR"] = color
-    if debug:
-        os.environ["DUALPLAN_DEBUG"] = "1"
 
 
 def run(arguments: list[str]) -> int:
@@ -172,6 +111,63 @@ def run(arguments: list[str]) -> int:
     return code
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        print_text(f"dualplan {__version__}\n")
+        raise typer.Exit
+
+
+def _main_options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    color: Annotated[str, typer.Option("--color", metavar="auto|always|never", help="Colour of the output.")] = "auto",
+) -> None:
+    """Plan prefill/decode inference clusters that load KV-cache from storage on either side."""
+    if color not in ("auto", "always", "never"):
+        raise typer.BadParameter(f'"{color}" is not one of auto, always, never', param_hint="--color")
+    if color != "auto":
+        os.environ["DUALPLAN_COLOR"] = color
+    if debug:
+        os.environ["DUALPLAN_DEBUG"] = "1"
+
+
+def _command_line(arguments: list[str]) -> typer.Typer:
+    """The command line, with the one command or group that is asked for where the first word names it.
+
+    Loading and reading the options of all commands takes longer than many an answer.
+    """
+    named = arguments[0] if arguments and arguments[0] in {*COMMANDS, *GROUPS} else None
+    app = typer.Typer(
+        cls=FastGroup,
+        name="dualplan",
+        help="Plan prefill/decode inference clusters that load KV-cache from storage on either side.",
+        no_args_is_help=True,
+        add_completion=named is None,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_main_options)
+    for name, place in COMMANDS.items():
+        if named in (None, name):
+            app.command(name, cls=FastCommand)(_function(place))
+    for group, (about, places) in GROUPS.items():
+        if named in (None, group):
+            sub_app = typer.Typer(cls=FastGroup, help=about, no_args_is_help=True, rich_markup_mode=None)
+            for name, place in places.items():
+                sub_app.command(name, cls=FastCommand)(_function(place))
+            app.add_typer(sub_app, name=group)
+    return app
+
+
+def _function(place: str) -> Callable[..., None]:
+    module, _, name = place.partition(".")
+    function: Callable[..., None] = getattr(importlib.import_module(f"dualplan.cli.{module}"), name)
+    return function
+
+
 def _fail(line: str, code: int) -> int:
     """Say why on standard error, as far as anybody listens."""
     with contextlib.suppress(OSError):
@@ -205,7 +201,7 @@ def _buffered(stream: io.TextIOWrapper) -> io.TextIOWrapper:
 
 
 def _invoke(arguments: list[str]) -> int:
-    command = typer.main.get_command(app)
+    command = typer.main.get_command(_command_line(arguments))
     try:
         result = command.main(args=arguments, prog_name="dualplan", standalone_mode=False)
     except SystemExit as stop:

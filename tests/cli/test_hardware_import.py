@@ -6,11 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-import typer
 import yaml
 
 import dualplan.cli.app as cli
-from dualplan.cli.hardware_import import import_hardware
 
 TOPO = (
     "\tGPU0\tGPU1\tNIC0\tNIC1\tNIC2\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\n"
@@ -53,12 +51,6 @@ class Command:
 
 @pytest.fixture
 def command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    app, group = typer.Typer(), typer.Typer()
-    app.callback()(lambda: None)
-    group.callback()(lambda: None)
-    group.command("import")(import_hardware)
-    app.add_typer(group, name="hardware")
-    monkeypatch.setattr(cli, "app", app)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("NO_COLOR", "1")
     return Command(tmp_path, capsys)
