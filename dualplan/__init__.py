@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dualplan.plan.evaluate import Evaluation
-    from dualplan.plan.simulated import Simulated
-    from dualplan.plan.swept import Swept
+    from dualplan.plan.sweep.run import Swept
+    from dualplan.plan.sweep.simulated_point import Simulated
     from dualplan.serving.result import Result
     from dualplan.spec.choices import Mode
     from dualplan.spec.scenario import Scenario
@@ -123,8 +123,8 @@ def sweep(
     """Many points at once: ``sweep(scenario, {"prefill": range(1, 9), "hardware.snic.count": [1, 2, 4]})``.
 
     The result's ``columns`` are arrays with one entry a point, named as in ``dualplan sweep -f csv``. See
-    dualplan.plan.swept.sweep.
+    dualplan.plan.sweep.run.sweep.
     """
-    from dualplan.plan.swept import sweep as run
+    from dualplan.plan.sweep.run import sweep as run
 
     return run(scenario, vary, zipped=zipped, nodes=nodes, simulate=simulate, jobs=jobs, cluster=cluster)

@@ -10,8 +10,8 @@ from dualplan.cli.options import Format, FormatOption, JsonOption, OutputOption,
 from dualplan.cli.scenario_flags import ScenarioFlags, scenario_command
 
 if TYPE_CHECKING:
-    from dualplan.plan.equation import Equation
-    from dualplan.plan.solve_for import Solution
+    from dualplan.plan.explain.equation import Equation
+    from dualplan.plan.explain.solve_for import Solution
     from dualplan.spec.scenario import Scenario
 
 
@@ -73,8 +73,8 @@ def explain(
         if isinstance(found, str) and not exit_zero:
             raise typer.Exit(4)
     elif elasticities:
-        from dualplan.plan.sensitivity import elasticities as all_elasticities
-        from dualplan.plan.sensitivity import held_by_fitted_set, tornado
+        from dualplan.plan.explain.sensitivity import elasticities as all_elasticities
+        from dualplan.plan.explain.sensitivity import held_by_fitted_set, tornado
 
         spread, found_all = 0.1, all_elasticities(scenario)
         output = report.elasticity_output(
@@ -105,8 +105,8 @@ def _names(flags: ScenarioFlags, names: list[str]) -> list[str]:
 def _chosen(scenario: Scenario, names: list[str]) -> tuple[Equation, ...]:
     """The equations of these names, in their order; all of them without names. Raises InputError."""
     from dualplan.errors import InputError, did_you_mean, problem
-    from dualplan.plan.equation import GROUPS
-    from dualplan.plan.explain import equations
+    from dualplan.plan.explain.derivations import equations
+    from dualplan.plan.explain.equation import GROUPS
     from dualplan.plan.resources import TITLES
 
     found = equations(scenario)
@@ -130,7 +130,7 @@ def _chosen(scenario: Scenario, names: list[str]) -> tuple[Equation, ...]:
 def _solved(scenario: Scenario, name: str, target: str | None, range_: str) -> Solution | str:
     """The solution, or why there is none."""
     from dualplan.errors import InfeasibleError
-    from dualplan.plan.solve_for import solve_range, solve_target
+    from dualplan.plan.explain.solve_for import solve_range, solve_target
 
     try:
         if target is None:

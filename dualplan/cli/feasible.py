@@ -102,7 +102,7 @@ def _explained(result: Output, answer: Evaluation) -> Output:
     """The answer with its equations; for people those of what binds, the rate and the ends of the range."""
     from msgspec.structs import replace
 
-    from dualplan.plan.explain import equations
+    from dualplan.plan.explain.derivations import equations
     from dualplan.report.explain import with_equations
 
     counts = {"prefill_nodes": answer.prefill_nodes, "decode_nodes": answer.decode_nodes}

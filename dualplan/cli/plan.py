@@ -11,8 +11,8 @@ from dualplan.cli.progress import progress
 from dualplan.cli.scenario_flags import ScenarioFlags, scenario_command
 
 if TYPE_CHECKING:
-    from dualplan.plan.cost import Prices
-    from dualplan.plan.purchase import Kind, Purchase, Wanted
+    from dualplan.plan.purchase.cost import Prices
+    from dualplan.plan.purchase.search import Kind, Purchase, Wanted
     from dualplan.report.plan_document import Answer
     from dualplan.spec.scenario import Scenario
 
@@ -98,7 +98,7 @@ def plan(
     for text, option in ((fleet, "--fleet"), (confirm, "--confirm")):
         if text and demand is None:
             raise UsageError(f"{option} needs a demand: --arrival-rate R, --turn-rate R, or --agents N --within 2h")
-    from dualplan.plan.purchase import kinds
+    from dualplan.plan.purchase.search import kinds
     from dualplan.report.plan import output
 
     names = {hardware.name for scenario in scenarios for _, hardware in scenario.sides}
@@ -218,7 +218,7 @@ def _wanted(
     available: dict[str, float],
 ) -> Wanted:
     from dualplan.errors import InputError
-    from dualplan.plan.purchase import MOST_NODES, Wanted
+    from dualplan.plan.purchase.search import MOST_NODES, Wanted
     from dualplan.units import parse
 
     room = 0.0 if headroom is None else parse(headroom, "1", "--headroom")
@@ -241,7 +241,7 @@ def _prices(
     price: list[str] | None, lifetime: str | None, energy: str | None, snic: str | None, names: set[str]
 ) -> Prices:
     from dualplan.errors import InputError
-    from dualplan.plan.cost import Prices
+    from dualplan.plan.purchase.cost import Prices
     from dualplan.units import parse
 
     hours = None if lifetime is None else parse(lifetime, "s", "--lifetime") / 3600
@@ -313,7 +313,7 @@ def _answer(
     call: dict[str, Any],
 ) -> Answer:
     from dualplan.errors import InputError
-    from dualplan.plan.purchase import find_plans
+    from dualplan.plan.purchase.search import find_plans
     from dualplan.report.plan_document import Answer
 
     if not found:
@@ -327,14 +327,14 @@ def _answer(
         if call["finalists"] is not None:
             purchase = _confirmed(flags, purchase, found, call["finalists"])
         if call["fleet"]:
-            from dualplan.plan.fleet import cheapest_fleet
+            from dualplan.plan.purchase.fleet import cheapest_fleet
 
             fleet = cheapest_fleet(found, wanted)
     upgraded, upgrades = None, None
     if call["upgrades"]:
         upgraded = _upgraded(scenario, purchase)
     if upgraded is not None:
-        from dualplan.plan.upgrades import upgrades as evaluate_upgrades
+        from dualplan.plan.purchase.upgrades import upgrades as evaluate_upgrades
 
         upgrades = evaluate_upgrades(upgraded, prices=prices)
     return Answer(
@@ -363,8 +363,8 @@ def _upgraded(scenario: Scenario, purchase: Purchase | None) -> Scenario | None:
 
 def _confirmed(flags: ScenarioFlags, purchase: Purchase, found: tuple[Kind, ...], finalists: int) -> Purchase:
     from dualplan.errors import InputError
-    from dualplan.plan.confirm import confirmed
-    from dualplan.plan.simulated import Simulated
+    from dualplan.plan.purchase.confirm import confirmed
+    from dualplan.plan.sweep.simulated_point import Simulated
 
     if not 1 <= finalists <= MOST_CANDIDATES:
         raise InputError("--finalists", f"{finalists} is not a number of 1 to {MOST_CANDIDATES}")

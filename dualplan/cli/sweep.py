@@ -13,9 +13,9 @@ from dualplan.cli.scenario_flags import KEY_OF_FLAG, ScenarioFlags, scenario_com
 
 if TYPE_CHECKING:
     from dualplan.cli.sweep_file import Journal
-    from dualplan.plan.simulated import Simulated
-    from dualplan.plan.sweep import Block, Made, Part, Points
-    from dualplan.plan.sweep_table import Table
+    from dualplan.plan.sweep.points import Block, Made, Part, Points
+    from dualplan.plan.sweep.simulated_point import Simulated
+    from dualplan.plan.sweep.table import Table
     from dualplan.report.sweep import Answer
     from dualplan.spec.scenario import Scenario
 
@@ -124,7 +124,7 @@ def sweep(
     call = _call(flags, scenario, options, find_capacity, duration, warm_up, points.count) if simulate else None
     source = _source(flags, scenario, points, call)
 
-    from dualplan.plan.sweep_table import Table, choose, key_columns
+    from dualplan.plan.sweep.table import Table, choose, key_columns
 
     table = Table(points, key_columns(points))
     journal = _journal(output_file, form, points, source, call, restart)
@@ -183,7 +183,7 @@ def _format(fmt: Format, as_json: bool, file: Path | None) -> Format:
 
 def _points(scenario: Scenario, vary: list[str], zipped: bool, nodes: int | None) -> Points:
     from dualplan.errors import InputError
-    from dualplan.plan.sweep import points_of
+    from dualplan.plan.sweep.points import points_of
     from dualplan.spec.vary import Axis, parse_axis
 
     axes: list[Axis] = []
@@ -212,7 +212,7 @@ def _call(
     warm_up: str | None,
     count: int,
 ) -> Simulated:
-    from dualplan.plan.simulated import MANY, Simulated, agents_of, factor_of
+    from dualplan.plan.sweep.simulated_point import MANY, Simulated, agents_of, factor_of
     from dualplan.units import parse
 
     times = {"duration": duration, "warm_up": warm_up}
@@ -234,8 +234,8 @@ def _source(flags: ScenarioFlags, scenario: Scenario, points: Points, call: Simu
     What names an input, and everything where nodes of a side differ, is laid over the scenario file as flags are.
     """
     from dualplan.errors import InputError
-    from dualplan.plan.simulated import SIMULATED_KEYS
-    from dualplan.plan.sweep import assignments, made
+    from dualplan.plan.sweep.points import assignments, made
+    from dualplan.plan.sweep.simulated_point import SIMULATED_KEYS
     from dualplan.spec.change import NAMED
 
     keys = [axis.key for axis in points.axes]
@@ -259,7 +259,7 @@ def _journal(
             raise UsageError("--restart belongs to -o FILE.jsonl, which a sweep goes on from")
         return None
     from dualplan.cli.sweep_file import Journal
-    from dualplan.plan.sweep import point_hashes
+    from dualplan.plan.sweep.points import point_hashes
 
     return Journal(file, point_hashes(points, source, call), restart)
 
@@ -278,7 +278,7 @@ def _run(
     import numpy as np
 
     from dualplan.cli.progress import progress
-    from dualplan.plan.sweep import parts_of
+    from dualplan.plan.sweep.points import parts_of
 
     left = np.arange(points.count) if journal is None else journal.begin(table)
     parts = parts_of(points, call, left)
@@ -295,7 +295,7 @@ def _run(
 
 
 def _blocks(source: Made, call: Simulated | None, parts: list[Part], where: _Where) -> Iterator[Block]:
-    from dualplan.plan.spread import here, on_cluster, on_processes
+    from dualplan.plan.sweep.workers import here, on_cluster, on_processes
 
     if where.cluster is not None:
         return on_cluster(source, call, parts, where.cluster)
@@ -318,7 +318,7 @@ def _answer(
 
     from dualplan.plan.assumptions import scenario_sha256
     from dualplan.plan.assumptions import sources as sources_of
-    from dualplan.plan.sweep_table import choose
+    from dualplan.plan.sweep.table import choose
     from dualplan.report.sweep import Answer
 
     order, chosen = choose(table, best, pareto, limit)

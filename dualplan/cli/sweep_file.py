@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from dualplan.plan.sweep_table import Table
+    from dualplan.plan.sweep.table import Table
 
 HASH = "inputs_sha256"
 
@@ -74,7 +74,7 @@ class Journal:
         """Take the points that are there into the table, leave only them in the file; the positions that are left."""
         import numpy as np
 
-        from dualplan.plan.sweep import Block
+        from dualplan.plan.sweep.points import Block
 
         have = [position for position, key in enumerate(self.hashes) if key in self.found]
         if have:

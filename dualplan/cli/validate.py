@@ -21,8 +21,8 @@ from dualplan.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from dualplan.plan.recompute import Samples
-    from dualplan.plan.validate import Validation
+    from dualplan.plan.published.recompute import Samples
+    from dualplan.plan.published.validate import Validation
 
 MOST_FILES = 100_000
 """Files of a --samples folder that are looked at."""
@@ -52,7 +52,7 @@ def validate(
     outside its stated tolerance. Goals are of the errors of a whole kind; one that is missed is shown and changes
     nothing about the exit code.
     """
-    from dualplan.plan.validate import validate as run
+    from dualplan.plan.published.validate import validate as run
     from dualplan.report.validate import output
 
     kinds = _kinds(only)
@@ -75,7 +75,7 @@ def validate(
 def _kinds(only: list[str] | None) -> tuple[str, ...]:
     """The wanted kinds. Raises InputError for unknown ones."""
     from dualplan.errors import InputError, did_you_mean, problem
-    from dualplan.plan.published import kinds
+    from dualplan.plan.published.records import kinds
 
     known = kinds()
     wanted = [name.strip() for text in only or () for name in text.split(",")]

@@ -27,7 +27,7 @@ from dualplan.plan.problem import (
     uses,
 )
 from dualplan.plan.ranges import all_traffic_ranges
-from dualplan.plan.stack import picked
+from dualplan.plan.sweep.stacked_hardware import picked
 from dualplan.serving.times import with_measured_storage
 from dualplan.spec.parallel import Parallel
 from dualplan.spec.scenario import Scenario
@@ -63,8 +63,9 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
 def evaluate_grid(scenario: Scenario, prefill_nodes: Any, decode_nodes: Any, *, basic: bool = True) -> Grid:
     """The steady answer of every (prefill_nodes[i], decode_nodes[i]); integer arrays of one length.
 
-    Hardware numbers of the scenario may be arrays of that length (see dualplan.plan.stack). Nodes that differ
-    (``variants``) are not looked at. Without ``basic`` the rate of that mode is left at 0, which takes less time.
+    Hardware numbers of the scenario may be arrays of that length (see dualplan.plan.sweep.stacked_hardware). Nodes that
+    differ (``variants``) are not looked at. Without ``basic`` the rate of that mode is left at 0, which takes less
+    time.
     """
     if scenario.mix:
         raise InputError("mix", "several models or workloads are answered point by point")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dualplan.plan.assumptions import assumptions
-from dualplan.plan.cost import Prices, node_price
 from dualplan.plan.evaluate import Evaluation
+from dualplan.plan.purchase.cost import Prices, node_price
 from dualplan.plan.resources import TITLES
 from dualplan.report.feasible import document as feasible_document
 from dualplan.report.output import Output, markdown_table

@@ -11,7 +11,7 @@ from dualplan.report.figures import BLUE, GREEN, INK, ORANGE, RED, SOFT, canvas,
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from dualplan.plan.validate import Comparison
+    from dualplan.plan.published.validate import Comparison
 
 _COLOURS = (BLUE, ORANGE, GREEN, RED, INK, SOFT)
 _MARKS = "os^vD<>Pp*"

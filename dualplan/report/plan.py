@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dualplan.plan.fleet import Fleet, Group
-from dualplan.plan.purchase import Plan, Purchase
+from dualplan.plan.purchase.fleet import Fleet, Group
+from dualplan.plan.purchase.search import Plan, Purchase
+from dualplan.plan.purchase.upgrades import Upgrade, Upgrades
 from dualplan.plan.resources import TITLES
-from dualplan.plan.upgrades import Upgrade, Upgrades
 from dualplan.report.output import Output
 from dualplan.report.plan_document import CURRENCY, Answer, assumption_lines, document, plan_row, rejection
 from dualplan.spec.workload import mean_turns

@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 
 from dualplan.plan.assumptions import assumptions, scenario_sha256, sources
-from dualplan.plan.cost import node_price, price_origin
-from dualplan.plan.fleet import CLOSE, Fleet
-from dualplan.plan.purchase import Confirmed, Kind, Miss, Plan, Purchase, Storage, Wanted, priced
-from dualplan.plan.upgrades import Upgrades
+from dualplan.plan.purchase.cost import node_price, price_origin
+from dualplan.plan.purchase.fleet import CLOSE, Fleet
+from dualplan.plan.purchase.search import Confirmed, Kind, Miss, Plan, Purchase, Storage, Wanted, priced
+from dualplan.plan.purchase.upgrades import Upgrades
 from dualplan.serving.times import fitted
 from dualplan.spec.scenario import Scenario
 from dualplan.spec.workload import mean_turns

@@ -124,8 +124,8 @@ def risks_section(review: Review) -> Section:
 
 def equations_section(review: Review) -> Section:
     """Every equation of the answer by group, folded, with numbers in place of symbols and its derivation."""
-    from dualplan.plan.equation import GROUPS
-    from dualplan.plan.explain import equations
+    from dualplan.plan.explain.derivations import equations
+    from dualplan.plan.explain.equation import GROUPS
 
     found = equations(review.answer.scenario)
     blocks: list[Block] = [Paragraph(say("equations.lead"))]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dualplan import __version__
 from dualplan.plan.assumptions import assumptions, inputs_sha256, sources
-from dualplan.plan.cost import Prices, node_price, price_origin
 from dualplan.plan.evaluate import Evaluation
+from dualplan.plan.purchase.cost import Prices, node_price, price_origin
 from dualplan.report.blocks import Block, Bullets, Code, Folded, Name, Paragraph, Prose, Section, Text, say, table
 from dualplan.report.review import Review
 from dualplan.report.scenario import value_rows, value_text

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import msgspec
 
 from dualplan.errors import InputError
-from dualplan.plan.sensitivity import Bar, tornado
+from dualplan.plan.explain.sensitivity import Bar, tornado
+from dualplan.plan.purchase.upgrades import Rung, Upgrade, upgrades
 from dualplan.plan.sizing import Server, store_needs, working_set
 from dualplan.plan.uncertainty import assess
-from dualplan.plan.upgrades import Rung, Upgrade, upgrades
 from dualplan.report.blocks import Block, Bullets, Figure, Name, Paragraph, Prose, Section, Text, say, table
 from dualplan.report.figures import bars, tornado_bars
 from dualplan.report.labels import Labels

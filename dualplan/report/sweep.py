@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from dualplan.errors import InputError
 from dualplan.plan.resources import TITLES
-from dualplan.plan.sweep import Points
-from dualplan.plan.sweep_table import Table
+from dualplan.plan.sweep.points import Points
+from dualplan.plan.sweep.table import Table
 from dualplan.report.output import Output, csv_text
 from dualplan.units import significant
 
@@ -276,7 +276,7 @@ def headline(answer: Answer) -> str:
 
 def verdict(answer: Answer) -> list[str]:
     """How many points are feasible, and the best of them by what is compared."""
-    from dualplan.plan.sweep_table import goal, ranked
+    from dualplan.plan.sweep.table import goal, ranked
 
     counts, table = answer.counts, answer.table
     lines = [f"{counts['feasible']:,} of {counts['evaluated']:,} points are feasible"]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dualplan import __version__
-from dualplan.plan.validate import Comparison, Goal, Summary, Validation
+from dualplan.plan.published.validate import Comparison, Goal, Summary, Validation
 from dualplan.report.output import Output
 from dualplan.units import significant
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 
 import dualplan
-from dualplan.plan.purchase import Wanted, find_plans, kinds
+from dualplan.plan.purchase.search import Wanted, find_plans, kinds
 from dualplan.plan.uncertainty import assess
 from dualplan.spec.hardware import read_hardware
 from dualplan.spec.uncertain import centred

@@ -231,9 +231,9 @@ def test_an_interruption_prints_the_finished_points(tmp_path):
     code = f"""
 import sys
 from dualplan.cli.app import run
-from dualplan.plan import spread
+from dualplan.plan.sweep import workers
 
-everywhere = spread.here
+everywhere = workers.here
 
 def stopped(source, call, parts):
     for number, block in enumerate(everywhere(source, call, parts)):
@@ -241,7 +241,7 @@ def stopped(source, call, parts):
             raise KeyboardInterrupt
         yield block
 
-spread.here = stopped
+workers.here = stopped
 sys.exit(run({arguments!r}))
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)

@@ -10,7 +10,7 @@ import pytest
 
 import dualplan as library
 from dualplan.errors import InputError
-from dualplan.plan.simulated import Simulated
+from dualplan.plan.sweep.simulated_point import Simulated
 from tests.cli.runner import PAPER, ROOT, dualplan
 
 

@@ -13,7 +13,7 @@ from dualplan.plan.evaluate import evaluate
 from dualplan.plan.grid import evaluate_grid
 from dualplan.plan.problem import build, prepare
 from dualplan.plan.ranges import ranges
-from dualplan.plan.stack import STACKED, stacked
+from dualplan.plan.sweep.stacked_hardware import STACKED, stacked
 from dualplan.serving.times import fitted
 from dualplan.spec.load import shipped_names
 from dualplan.spec.scenario import read_scenario, resolve, set_flags

@@ -11,11 +11,11 @@ import dualplan
 from dualplan.errors import InfeasibleError
 from dualplan.model.closed_form import feasible_range
 from dualplan.model.symbolic import exact
-from dualplan.plan.parameters import PARAMETERS
+from dualplan.plan.explain.parameters import PARAMETERS
+from dualplan.plan.explain.solve_for import solve_range
 from dualplan.plan.problem import build, given_collectives, prepare
 from dualplan.plan.ranges import constraints, exact_bytes, saturated
 from dualplan.plan.resources import storage_bandwidth
-from dualplan.plan.solve_for import solve_range
 
 PAPER = Path(__file__).resolve().parents[2] / "examples" / "dualpath-paper.yaml"
 NAMES = ("snic_rate", "snic_count", "cnic_bandwidth", "cnic_count", "dram_bandwidth", "prefill_snic_rate", "residency")

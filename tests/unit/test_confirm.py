@@ -3,11 +3,11 @@
 import pytest
 
 from dualplan.errors import InfeasibleError
-from dualplan.plan import confirm as module
-from dualplan.plan.confirm import confirmed
-from dualplan.plan.cost import Prices
-from dualplan.plan.purchase import Wanted, find_plans, kinds
-from dualplan.plan.simulated import Simulated
+from dualplan.plan.purchase import confirm as module
+from dualplan.plan.purchase.confirm import confirmed
+from dualplan.plan.purchase.cost import Prices
+from dualplan.plan.purchase.search import Wanted, find_plans, kinds
+from dualplan.plan.sweep.simulated_point import Simulated
 from tests.unit.test_purchase import scenario
 
 PRICES = Prices(per_hour={"dgx-h100": 30.0, "dgx-h200": 31.0, "mi300x-8": 32.0})

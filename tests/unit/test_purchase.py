@@ -8,8 +8,8 @@ import pytest
 
 import dualplan
 from dualplan.errors import InputError
-from dualplan.plan.cost import Prices, node_price
-from dualplan.plan.purchase import Wanted, find_plans, kinds
+from dualplan.plan.purchase.cost import Prices, node_price
+from dualplan.plan.purchase.search import Wanted, find_plans, kinds
 from dualplan.spec.hardware import read_hardware
 from dualplan.spec.scenario import Slo
 from dualplan.spec.workload import per_turn_means

@@ -8,7 +8,7 @@ import pytest
 
 import dualplan.report
 from dualplan.model.traffic import SIDES, steps
-from dualplan.plan.equation import GROUPS
+from dualplan.plan.explain.equation import GROUPS
 from dualplan.plan.resources import TITLES
 from dualplan.report.labels import LANGUAGES, Labels, table
 from dualplan.spec.choices import MODES

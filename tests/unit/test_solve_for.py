@@ -11,7 +11,7 @@ import pytest
 import dualplan
 from dualplan.errors import InfeasibleError, InputError
 from dualplan.plan.evaluate import evaluate
-from dualplan.plan.solve_for import solve_range, solve_target
+from dualplan.plan.explain.solve_for import solve_range, solve_target
 
 ROOT = Path(__file__).resolve().parents[2]
 PAPER = ROOT / "examples" / "dualpath-paper.yaml"

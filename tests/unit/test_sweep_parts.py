@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dualplan.plan.spread import here, on_processes
-from dualplan.plan.sweep import Made, made, parts_of, point_hashes, points_of
-from dualplan.plan.sweep_table import Table, choose, key_columns
+from dualplan.plan.sweep.points import Made, made, parts_of, point_hashes, points_of
+from dualplan.plan.sweep.table import Table, choose, key_columns
+from dualplan.plan.sweep.workers import here, on_processes
 from dualplan.spec.scenario import read_scenario, resolve
 from dualplan.spec.vary import parse_axis
 

@@ -7,9 +7,9 @@ import pytest
 
 import dualplan
 from dualplan.errors import InputError
-from dualplan.plan.cost import Prices
 from dualplan.plan.problem import SINGLE_SIDED, build, prepare, solve, uses
-from dualplan.plan.upgrades import dual_values, least_cost, upgrade_ladder, upgrades
+from dualplan.plan.purchase.cost import Prices
+from dualplan.plan.purchase.upgrades import dual_values, least_cost, upgrade_ladder, upgrades
 from dualplan.spec.hardware import Storage
 from tests.unit.test_purchase import scenario
 

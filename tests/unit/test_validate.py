@@ -9,14 +9,14 @@ import msgspec
 import pytest
 import yaml
 
-from dualplan.plan import published, recompute
-from dualplan.plan.published import Goals, Kind, Point, kinds, points
-from dualplan.plan.validate import SMALL, chosen, compare, summarise, validate
+from dualplan.plan.published import recompute, records
+from dualplan.plan.published.records import Goals, Kind, Point, kinds, points
+from dualplan.plan.published.validate import SMALL, chosen, compare, summarise, validate
 from dualplan.spec.load import shipped_dir
 
 POINTS = points()
 BY_ID = {point.id: point for point in POINTS}
-DATA = published.files("dualplan.data")
+DATA = records.files("dualplan.data")
 
 
 def figure(**values):
@@ -26,7 +26,7 @@ def figure(**values):
         "published": 2.0,
         "unit": "1",
         "source": "here",
-        "given": published.NodeCount(input_tokens=86400.0, output_tokens=86400.0, input_rate=1.0, output_rate=1.0),
+        "given": records.NodeCount(input_tokens=86400.0, output_tokens=86400.0, input_rate=1.0, output_rate=1.0),
     }
     return Point(**keys | values)
 
@@ -69,7 +69,7 @@ def test_every_figure_has_its_own_name_a_source_and_a_kind():
 
 def test_every_record_has_a_function():
     given = {type(point.given) for point in POINTS}
-    assert given == {*recompute.FUNCTIONS, published.TraceFigure}
+    assert given == {*recompute.FUNCTIONS, records.TraceFigure}
 
 
 def test_trace_figures_are_those_of_the_workloads():
@@ -125,7 +125,7 @@ def test_relative_and_absolute_tolerances():
 
 
 def test_a_figure_without_a_value_is_outside():
-    given = published.RangeBound(which="paper", bound="lower", set=("hardware.snic.count=4",))
+    given = records.RangeBound(which="paper", bound="lower", set=("hardware.snic.count=4",))
     found = compare(figure(given=given, published=1.0), Kind(title="t", why="w", tolerance=0.1))
     assert (found.predicted, found.within, found.skipped) == (None, False, "the model gives no value")
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import msgspec
 
 from dualplan.errors import InfeasibleError
-from dualplan.plan.purchase import Confirmed, Kind, Plan, Purchase, Wanted, find_plans, rank
-from dualplan.plan.runner_up import with_reasons
-from dualplan.plan.simulated import Simulated, simulate_point
+from dualplan.plan.purchase.runner_up import with_reasons
+from dualplan.plan.purchase.search import Confirmed, Kind, Plan, Purchase, Wanted, find_plans, rank
+from dualplan.plan.sweep.simulated_point import Simulated, simulate_point
 from dualplan.spec.scenario import Demand
 from dualplan.spec.workload import mean_turns
 from dualplan.units import show

@@ -8,8 +8,8 @@ from typing import Literal
 
 import msgspec
 
-from dualplan.plan.published import Goals, Kind, Point, kinds, points
-from dualplan.plan.recompute import NotAtHandError, Samples, recompute
+from dualplan.plan.published.recompute import NotAtHandError, Samples, recompute
+from dualplan.plan.published.records import Goals, Kind, Point, kinds, points
 
 SMALL = 400_000.0
 """Turns of a simulation up to which it belongs to the small points: about half a second."""

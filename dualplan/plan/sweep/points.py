@@ -21,8 +21,8 @@ from dualplan.model.demand import mean_turn
 from dualplan.plan.assumptions import scenario_sha256
 from dualplan.plan.evaluate import Evaluation, demand_turns_per_s, evaluate
 from dualplan.plan.grid import Grid, evaluate_grid
-from dualplan.plan.simulated import SIMULATED_KEYS, Simulated, simulate_point
-from dualplan.plan.stack import STACKED, stacked
+from dualplan.plan.sweep.simulated_point import SIMULATED_KEYS, Simulated, simulate_point
+from dualplan.plan.sweep.stacked_hardware import STACKED, stacked
 from dualplan.spec.change import Assignment, changed
 from dualplan.spec.load import flag_node
 from dualplan.spec.scenario import Scenario

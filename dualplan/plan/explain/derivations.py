@@ -24,7 +24,8 @@ from dualplan.model.symbolic import Known, value_of
 from dualplan.model.throughput import Use
 from dualplan.model.traffic import SIDES, amount, charges, hits_only, steps
 from dualplan.nomenclature import QUANTITIES
-from dualplan.plan.equation import (
+from dualplan.plan.evaluate import decode_bytes, decode_sequences, misfits, unloaded_ttft
+from dualplan.plan.explain.equation import (
     OWN,
     RELATIONS,
     Equation,
@@ -35,9 +36,8 @@ from dualplan.plan.equation import (
     short_form,
     tidy,
 )
-from dualplan.plan.evaluate import decode_bytes, decode_sequences, misfits, unloaded_ttft
-from dualplan.plan.in_symbols import as_found, same, symbolic_demand, symbolic_setup
-from dualplan.plan.notation import Symbols, quantity_latex, quantity_text
+from dualplan.plan.explain.notation import Symbols, quantity_latex, quantity_text
+from dualplan.plan.explain.symbolic_setup import as_found, same, symbolic_demand, symbolic_setup
 from dualplan.plan.problem import (
     SINGLE_SIDED,
     build,

@@ -10,7 +10,7 @@ import msgspec
 from dualplan.model.demand import TurnDemand, delivered
 from dualplan.model.symbolic import value_of
 from dualplan.model.traffic import Bytes
-from dualplan.plan.notation import Symbols
+from dualplan.plan.explain.notation import Symbols
 from dualplan.plan.problem import Problem, Setup, build, given_collectives, kv_share
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.scenario import CollectiveLoad, Scenario

@@ -11,7 +11,7 @@ from dualplan.plan.resources import TITLES
 from dualplan.units import significant
 
 if TYPE_CHECKING:
-    from dualplan.plan.purchase import Plan
+    from dualplan.plan.purchase.search import Plan
 
 
 def with_reasons(plans: Sequence[Plan]) -> list[Plan]:

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dualplan.errors import InputError
-from dualplan.plan.simulated import Simulated
-from dualplan.plan.sweep import Block, Part, Source, failed, run_parts
+from dualplan.plan.sweep.points import Block, Part, Source, failed, run_parts
+from dualplan.plan.sweep.simulated_point import Simulated
 
 ROUNDS = 8
 """Tasks that each worker gets, so that slow ones do not hold up the rest."""

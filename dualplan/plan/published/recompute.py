@@ -1,7 +1,7 @@
 """What the model says about each published figure: one function for each way to compute one, in a table.
 
-A function takes the record of a figure (``dualplan.plan.published``) and returns the value in the figure's unit. Runs
-of the simulation are kept, because several figures rest on the same run.
+A function takes the record of a figure (``dualplan.plan.published.records``) and returns the value in the figure's
+unit. Runs of the simulation are kept, because several figures rest on the same run.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dualplan.errors import InputError
-from dualplan.plan import published as p
+from dualplan.plan.published import records
 from dualplan.plan.ratio import cache_compute, hardware_trend, published_table, relative_throughput
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ Samples = Callable[[str], Path | None]
 """The file of a trace by its name, or None."""
 
 HARDWARE = "dualpath-hopper"
-PAPER = p.ABLATION
+PAPER = records.ABLATION
 BATCH_APPEND, BATCH_CONTEXT, BATCH_MODEL = 300, 30_000, "ds-27b"
 DISPATCH_TOKENS, DISPATCH_WIDTH, DISPATCH_COPIES = 128, 7168, 8
 SECONDS_A_DAY = 86_400
@@ -42,12 +42,12 @@ class NotAtHandError(Exception):
     """A figure that cannot be computed here, with the reason."""
 
 
-def recompute(given: p.Given, samples: Samples | None = None) -> float:
+def recompute(given: records.Given, samples: Samples | None = None) -> float:
     """The value that the model gives for a published figure, in its unit.
 
     Raises NotAtHandError for figures of traces that are not at hand.
     """
-    if isinstance(given, p.TraceFigure):
+    if isinstance(given, records.TraceFigure):
         return _trace_figure(given, samples)
     return float(FUNCTIONS[type(given)](given))
 
@@ -76,7 +76,7 @@ def _scenario(
     return resolve(tree, sets=set_flags(sets))
 
 
-def _range(given: p.RangeBound) -> float:
+def _range(given: records.RangeBound) -> float:
     from dualplan.plan.evaluate import evaluate
 
     found = evaluate(_scenario(PAPER, sets=given.set, load=given.collective_load)).ranges
@@ -87,7 +87,7 @@ def _range(given: p.RangeBound) -> float:
     return float("nan") if bound is None else float(bound)
 
 
-def _traffic(given: p.LinkLoad) -> float:
+def _traffic(given: records.LinkLoad) -> float:
     from dualplan.model.traffic import Bytes, path_loads, steps
 
     turn = Bytes(
@@ -104,7 +104,7 @@ def _traffic(given: p.LinkLoad) -> float:
     return float(total / (nodes * (NICS if given.each == "nic" else 1)))
 
 
-def _kv_bytes(given: p.KvBytes) -> float:
+def _kv_bytes(given: records.KvBytes) -> float:
     from dualplan.model import kv
     from dualplan.spec.model import load_model
 
@@ -113,26 +113,26 @@ def _kv_bytes(given: p.KvBytes) -> float:
     return size(model, given.format)
 
 
-def _parameters(given: p.ParameterCount) -> float:
+def _parameters(given: records.ParameterCount) -> float:
     from dualplan.spec.model import count_parameters, load_model
 
     counted = count_parameters(load_model(given.model))
     return float(counted.total if given.of == "total" else counted.active)
 
 
-def _ratio(given: p.CacheCompute) -> float:
+def _ratio(given: records.CacheCompute) -> float:
     from dualplan.spec.model import load_model
 
     return cache_compute(load_model(given.model), given.append, given.context).gb_per_pflop
 
 
-def _trend(given: p.Trend) -> float:
+def _trend(given: records.Trend) -> float:
     rows = hardware_trend(published_table()["hardware"])
     found = next(row for row in rows if (row["gpu"], row["dtype"]) == (given.gpu, given.dtype))
     return float(found["fall_from_a100_bf16"])
 
 
-def _lane(given: p.LaneShare) -> float:
+def _lane(given: records.LaneShare) -> float:
     import msgspec
 
     from dualplan.flow.arbitration import exact_shares
@@ -149,7 +149,7 @@ def _lane(given: p.LaneShare) -> float:
     return float(exact_shares(setting, backlogged=given.backlogged)[given.lane])
 
 
-def _collectives(given: p.AllToAll) -> float:
+def _collectives(given: records.AllToAll) -> float:
     from dualplan.model.collectives import LOW_LATENCY_HEADER, combine_bytes, dispatch_bytes, remote_nodes
     from dualplan.spec.model import load_model
 
@@ -163,7 +163,7 @@ def _collectives(given: p.AllToAll) -> float:
     return float(DISPATCH_TOKENS * DISPATCH_COPIES * message / (given.microseconds * 1e-6))
 
 
-def _copies(given: p.CopyRate) -> float:
+def _copies(given: records.CopyRate) -> float:
     from dualplan.model import kv
     from dualplan.spec.model import load_model
 
@@ -172,7 +172,7 @@ def _copies(given: p.CopyRate) -> float:
     return block / (given.microseconds * 1e-6)
 
 
-def _weights(given: p.WeightBytes) -> float:
+def _weights(given: records.WeightBytes) -> float:
     from dualplan.model.memory import weight_bytes_per_gpu
     from dualplan.spec.model import load_model
     from dualplan.spec.parallel import Parallel
@@ -181,18 +181,18 @@ def _weights(given: p.WeightBytes) -> float:
     return weight_bytes_per_gpu(load_model(given.model), parallel, redundant_experts=given.redundant)
 
 
-def _nodes(given: p.NodeCount) -> float:
+def _nodes(given: records.NodeCount) -> float:
     prefill = given.input_tokens / SECONDS_A_DAY / given.input_rate
     return prefill + given.output_tokens / SECONDS_A_DAY / given.output_rate
 
 
-def _steady(given: p.Steady) -> float:
+def _steady(given: records.Steady) -> float:
     from dualplan.plan.evaluate import evaluate
 
     return evaluate(_scenario(given, given.mode)).turns_per_s
 
 
-def _working_set(given: p.WorkingSet) -> float:
+def _working_set(given: records.WorkingSet) -> float:
     from dualplan.model import kv
     from dualplan.plan.sizing import working_set_bytes
     from dualplan.spec.model import load_model
@@ -202,7 +202,7 @@ def _working_set(given: p.WorkingSet) -> float:
     return float(working_set_bytes(given.arrival_rate, given.completion_time, given.total_tokens, per_token))
 
 
-def _break_even(given: p.BreakEven) -> float:
+def _break_even(given: records.BreakEven) -> float:
     from dualplan.model import compute, kv
     from dualplan.plan.sizing import break_even_bandwidth
     from dualplan.spec.model import load_model
@@ -214,7 +214,7 @@ def _break_even(given: p.BreakEven) -> float:
     return float(break_even_bandwidth(size, flops / (given.gpus * given.flop_per_s)))
 
 
-def _batch(given: p.Batch) -> float:
+def _batch(given: records.Batch) -> float:
     from dualplan.serving.times import find_set, from_set
     from dualplan.spec.model import load_model
 
@@ -235,7 +235,7 @@ def _drawn(workload: str) -> Trajectories:
     return for_workload(load_workload(workload))
 
 
-def _trajectories(given: p.TrajectoryMean) -> float:
+def _trajectories(given: records.TrajectoryMean) -> float:
     import numpy as np
 
     from dualplan.spec.workload import load_workload, mean_of, mean_turns
@@ -260,7 +260,7 @@ def _policies(name: Policy) -> Policies:
 
 
 @cache
-def _offline(deployment: p.Deployment, agents: int, mode: Mode, policy: Policy) -> Result:
+def _offline(deployment: records.Deployment, agents: int, mode: Mode, policy: Policy) -> Result:
     from dualplan.serving.cluster import cluster
     from dualplan.serving.run import offline
 
@@ -272,23 +272,23 @@ def _offline(deployment: p.Deployment, agents: int, mode: Mode, policy: Policy) 
     return found
 
 
-def _job_time(given: p.JobTime, mode: Mode | None = None) -> float:
+def _job_time(given: records.JobTime, mode: Mode | None = None) -> float:
     found = _offline(given.deployment, given.agents, mode or given.mode, given.policy).jct_s
     assert found is not None
     return found
 
 
-def _job_times(given: p.JobTime) -> float:
+def _job_times(given: records.JobTime) -> float:
     own = _job_time(given)
     return own if given.over is None else _job_time(given, given.over) / own
 
 
-def _growth(given: p.Growth) -> float:
+def _growth(given: records.Growth) -> float:
     return _job_time(given.large) / _job_time(given.small)
 
 
 @cache
-def _online(deployment: p.Deployment, mode: Mode, rate: float) -> Result:
+def _online(deployment: records.Deployment, mode: Mode, rate: float) -> Result:
     from dualplan.serving.cluster import cluster
     from dualplan.serving.run import online
 
@@ -299,7 +299,7 @@ def _online(deployment: p.Deployment, mode: Mode, rate: float) -> Result:
     return found
 
 
-def _latency(given: p.Latency) -> float:
+def _latency(given: records.Latency) -> float:
     found = _online(given.deployment, given.mode, given.arrival_rate)
     if given.of in found.ttft_parts_s:
         whole = found.ttft_s.mean
@@ -309,7 +309,7 @@ def _latency(given: p.Latency) -> float:
 
 
 @cache
-def _highest_rate(deployment: p.Deployment, mode: Mode) -> float:
+def _highest_rate(deployment: records.Deployment, mode: Mode) -> float:
     from dualplan.serving.cluster import cluster
     from dualplan.serving.run import find_capacity
 
@@ -317,12 +317,12 @@ def _highest_rate(deployment: p.Deployment, mode: Mode) -> float:
     return find_capacity(cluster(_scenario(deployment), drawn, mode=mode), drawn).met
 
 
-def _capacity(given: p.Capacity) -> float:
+def _capacity(given: records.Capacity) -> float:
     return _highest_rate(given.deployment, given.mode)
 
 
-def _capacity_ratio(given: p.Capacities) -> float:
-    deployment = p.Deployment(
+def _capacity_ratio(given: records.Capacities) -> float:
+    deployment = records.Deployment(
         model=given.model,
         prefill_nodes=given.prefill_nodes,
         decode_nodes=given.decode_nodes,
@@ -338,14 +338,14 @@ STEPS: dict[str, tuple[Mode, Policy]] = {
 }
 
 
-def _saving(given: p.Saving) -> float:
+def _saving(given: records.Saving) -> float:
     mode, policy = STEPS[given.step]
-    basic = p.JobTime(deployment=given.deployment, agents=given.agents, mode="basic")
-    step = p.JobTime(deployment=given.deployment, agents=given.agents, mode=mode, policy=policy)
+    basic = records.JobTime(deployment=given.deployment, agents=given.agents, mode="basic")
+    step = records.JobTime(deployment=given.deployment, agents=given.agents, mode=mode, policy=policy)
     return 1 - _job_time(step) / _job_time(basic)
 
 
-def _append_scale(given: p.AppendScale) -> float:
+def _append_scale(given: records.AppendScale) -> float:
     gains = _gains(given.scales)
     return min(gains) if given.which == "least" else max(gains)
 
@@ -363,7 +363,8 @@ def _gains(scales: tuple[float, ...]) -> list[float]:
         turns = scaled(_drawn(PAPER.workload), scale, 1.0, scenario.workload.max_length)
         modes: tuple[Mode, Mode] = ("basic", "dual-path")
         times = [
-            offline(cluster(scenario, turns, mode=mode), turns, p.FEW_AGENTS, compiled=True).jct_s for mode in modes
+            offline(cluster(scenario, turns, mode=mode), turns, records.FEW_AGENTS, compiled=True).jct_s
+            for mode in modes
         ]
         if times[0] is None or times[1] is None:
             raise KeyboardInterrupt
@@ -371,30 +372,30 @@ def _gains(scales: tuple[float, ...]) -> list[float]:
     return gains
 
 
-def _balance(given: p.Balance) -> float:
+def _balance(given: records.Balance) -> float:
     found = _offline(given.deployment, given.agents, "dual-path", given.policy).max_over_mean[given.of]
     return float("nan") if found is None else found
 
 
-def _equal(given: p.EqualTimes) -> float:
+def _equal(given: records.EqualTimes) -> float:
     first, second = (_job_time(_written(text)) for text in (given.one, given.other))
     return first / second
 
 
-def _written(text: str) -> p.JobTime:
+def _written(text: str) -> records.JobTime:
     """``basic 1P2D`` as a job of DS 27B."""
     mode, _, nodes = text.partition(" ")
     prefill, _, decode = nodes.rstrip("D").partition("P")
-    deployment = p.Deployment(
+    deployment = records.Deployment(
         model="ds-27b", prefill_nodes=int(prefill), decode_nodes=int(decode), workload="dualpath-64k"
     )
-    return p.JobTime(deployment=deployment, agents=p.FEW_AGENTS, mode=mode)  # type: ignore[arg-type]
+    return records.JobTime(deployment=deployment, agents=records.FEW_AGENTS, mode=mode)  # type: ignore[arg-type]
 
 
 # ---------------------------------------------------------------- traces
 
 
-def _trace_figure(given: p.TraceFigure, samples: Samples | None) -> float:
+def _trace_figure(given: records.TraceFigure, samples: Samples | None) -> float:
     if samples is None:
         raise NotAtHandError(f"needs the public trace {given.file}: give its folder as --samples DIR")
     path = samples(given.file)
@@ -427,31 +428,31 @@ TRACE_FIGURES: dict[str, Callable[[Summary], Any]] = {
     "hit_rate_mean_of_ratios": lambda summary: _hits(summary).mean_of_ratios,
 }
 
-FUNCTIONS: dict[type[p.Given], Callable[[Any], float]] = {
-    p.RangeBound: _range,
-    p.LinkLoad: _traffic,
-    p.KvBytes: _kv_bytes,
-    p.ParameterCount: _parameters,
-    p.CacheCompute: _ratio,
-    p.Trend: _trend,
-    p.LaneShare: _lane,
-    p.AllToAll: _collectives,
-    p.CopyRate: _copies,
-    p.WeightBytes: _weights,
-    p.NodeCount: _nodes,
-    p.TrajectoryMean: _trajectories,
-    p.Batch: _batch,
-    p.Steady: _steady,
-    p.WorkingSet: _working_set,
-    p.BreakEven: _break_even,
-    p.AppendScale: _append_scale,
-    p.JobTime: _job_times,
-    p.Growth: _growth,
-    p.Latency: _latency,
-    p.Capacity: _capacity,
-    p.Capacities: _capacity_ratio,
-    p.Saving: _saving,
-    p.Balance: _balance,
-    p.EqualTimes: _equal,
+FUNCTIONS: dict[type[records.Given], Callable[[Any], float]] = {
+    records.RangeBound: _range,
+    records.LinkLoad: _traffic,
+    records.KvBytes: _kv_bytes,
+    records.ParameterCount: _parameters,
+    records.CacheCompute: _ratio,
+    records.Trend: _trend,
+    records.LaneShare: _lane,
+    records.AllToAll: _collectives,
+    records.CopyRate: _copies,
+    records.WeightBytes: _weights,
+    records.NodeCount: _nodes,
+    records.TrajectoryMean: _trajectories,
+    records.Batch: _batch,
+    records.Steady: _steady,
+    records.WorkingSet: _working_set,
+    records.BreakEven: _break_even,
+    records.AppendScale: _append_scale,
+    records.JobTime: _job_times,
+    records.Growth: _growth,
+    records.Latency: _latency,
+    records.Capacity: _capacity,
+    records.Capacities: _capacity_ratio,
+    records.Saving: _saving,
+    records.Balance: _balance,
+    records.EqualTimes: _equal,
 }
 """The function of each record but that of a trace, which needs the files."""

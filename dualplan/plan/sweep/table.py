@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualplan.errors import InputError, did_you_mean
-from dualplan.plan.sweep import NODE_AXES, Block, Points
+from dualplan.plan.sweep.points import NODE_AXES, Block, Points
 
 
 class Table:

@@ -9,10 +9,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from dualplan.plan.simulated import MANY, SIMULATED_KEYS, Simulated
-from dualplan.plan.spread import here, on_cluster, on_processes
-from dualplan.plan.sweep import Points, assignments, made, parts_of, points_of
-from dualplan.plan.sweep_table import Table, key_columns
+from dualplan.plan.sweep.points import Points, assignments, made, parts_of, points_of
+from dualplan.plan.sweep.simulated_point import MANY, SIMULATED_KEYS, Simulated
+from dualplan.plan.sweep.table import Table, key_columns
+from dualplan.plan.sweep.workers import here, on_cluster, on_processes
 from dualplan.spec.change import NAMED, changed
 from dualplan.spec.scenario import Scenario
 from dualplan.spec.vary import NODE_KEYS, Axis, parse_axis

@@ -8,7 +8,7 @@ import msgspec
 
 from dualplan.model.symbolic import Known
 from dualplan.nomenclature import QUANTITIES
-from dualplan.plan.notation import Input
+from dualplan.plan.explain.notation import Input
 
 GROUPS = {
     "turn": "What a turn moves and computes",

@@ -1,9 +1,9 @@
 """The cheapest deployments that carry a demand, over kinds of nodes and their numbers.
 
 The search over node counts is exhaustive: the points of a kind that the bounds of their sides do not rule out
-(dualplan.plan.halves) are taken in the order of their cost and evaluated as arrays (dualplan.plan.grid) until one is
-good, so no other of that kind is cheaper. A fleet of several deployments is
-another question, an integer programme: dualplan.plan.fleet.
+(dualplan.plan.purchase.side_bounds) are taken in the order of their cost and evaluated as arrays (dualplan.plan.grid)
+until one is good, so no other of that kind is cheaper. A fleet of several deployments is another question, an integer
+programme: dualplan.plan.purchase.fleet.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 
 from dualplan.errors import InputError
 from dualplan.model.kv import kv_total_bytes_per_token
-from dualplan.plan.cost import Prices, node_price
 from dualplan.plan.evaluate import Evaluation, evaluate, misfits
 from dualplan.plan.grid import evaluate_grid
-from dualplan.plan.halves import Known, bounds
 from dualplan.plan.problem import build, prepare
+from dualplan.plan.purchase.cost import Prices, node_price
+from dualplan.plan.purchase.runner_up import with_reasons
+from dualplan.plan.purchase.side_bounds import Known, bounds
+from dualplan.plan.purchase.upgrades import with_snics
 from dualplan.plan.resources import TITLES
-from dualplan.plan.runner_up import with_reasons
 from dualplan.plan.sizing import (
     agent_time,
     agent_tokens,
@@ -33,7 +34,6 @@ from dualplan.plan.sizing import (
     store_traffic,
     working_set_bytes,
 )
-from dualplan.plan.upgrades import with_snics
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.scenario import Scenario
 from dualplan.spec.workload import mean_turns

@@ -19,7 +19,7 @@ from dualplan.errors import InfeasibleError, InputError
 from dualplan.model.closed_form import Constraint, decode_side_load, prefill_side_load
 from dualplan.model.symbolic import Known, as_fraction, exact, symbol
 from dualplan.model.traffic import hits_only
-from dualplan.plan.parameters import Parameter, find_parameter, leaves_fitted_set, number_now
+from dualplan.plan.explain.parameters import Parameter, find_parameter, leaves_fitted_set, number_now
 from dualplan.plan.problem import Setup, build, given_collectives, prepare, solve
 from dualplan.plan.ranges import constraints, exact_bytes, saturated
 from dualplan.plan.resources import TITLES, storage_bandwidth

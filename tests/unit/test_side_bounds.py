@@ -8,7 +8,7 @@ import pytest
 
 import dualplan
 from dualplan.plan.grid import evaluate_grid
-from dualplan.plan.halves import Known, bounds
+from dualplan.plan.purchase.side_bounds import Known, bounds
 from dualplan.spec.hardware import read_hardware
 from dualplan.spec.model import load_model
 from dualplan.spec.parallel import Parallel

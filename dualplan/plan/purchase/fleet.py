@@ -5,7 +5,7 @@ With n_g deployments of each group g (a kind, P and D; rate r_g, cost c_g, a_gk 
     minimise sum c_g n_g   subject to   sum r_g n_g >= demand,   sum a_gk n_g <= available_k,   n_g whole,
 
 solved by branch and bound (HiGHS through scipy.optimize.milp). One profile without a limit needs no fleet: its single
-deployments are searched exhaustively in dualplan.plan.purchase.
+deployments are searched exhaustively in dualplan.plan.purchase.search.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dualplan.errors import ConvergenceError, InputError
 from dualplan.plan.grid import evaluate_grid
-from dualplan.plan.purchase import Floats, Kind, Wanted, down_rates, node_costs, points_of, priced
+from dualplan.plan.purchase.search import Floats, Kind, Wanted, down_rates, node_costs, points_of, priced
 
 CLOSE = 1e-3
 """A group is left out where smaller groups of the same kind give as much within this share; also the gap at which the
