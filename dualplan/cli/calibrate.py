@@ -88,22 +88,16 @@ def _profile_name(flags: ScenarioFlags, name: str) -> str:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[], None]]:
-    """Runs of the simulation so far, on standard error if that is a terminal."""
-    import sys
+    """Runs of the simulation so far."""
+    from itertools import count
 
-    if not sys.stderr.isatty():
-        yield lambda: None
-        return
-    count = 0
+    from dualplan.cli.progress import progress_line
 
-    def show() -> None:
-        nonlocal count
-        count += 1
-        sys.stderr.write(f"\r{count} runs compared \x1b[K")
-        sys.stderr.flush()
+    runs = count(1)
+    with progress_line(quiet=0.0) as show:
 
-    try:
-        yield show
-    finally:
-        sys.stderr.write("\r\x1b[K")
-        sys.stderr.flush()
+        def counted() -> None:
+            number = next(runs)
+            show(lambda _: f"{number} runs compared")
+
+        yield counted

@@ -13,24 +13,27 @@ EVERY = 0.2
 
 
 @contextmanager
-def progress(what: str) -> Iterator[Callable[[float], None]]:
-    """Call what is yielded with the share that is done, 0 to 1."""
+def progress_line(quiet: float = QUIET) -> Iterator[Callable[[Callable[[float], str]], None]]:
+    """Call what is yielded with a function from the seconds so far [s] to the line; it is asked if a line is due.
+
+    Nothing is shown before ``quiet`` [s], and what was shown is cleared at the end.
+    """
     import sys
     from time import monotonic
 
     if not sys.stderr.isatty():
-        yield lambda done: None
+        yield lambda line: None
         return
-    started = last = monotonic()
+    started = monotonic()
+    last = started - EVERY
 
-    def show(done: float) -> None:
+    def show(line: Callable[[float], str]) -> None:
         nonlocal last
         now = monotonic()
-        if now - last < EVERY or now - started < QUIET:
+        if now - last < EVERY or now - started < quiet:
             return
         last = now
-        left = (now - started) * (1 - done) / done if done > 0 else 0.0
-        sys.stderr.write(f"\r{100 * done:3.0f} % of the {what}, {left:.0f} s left \x1b[K")
+        sys.stderr.write(f"\r{line(now - started)} \x1b[K")
         sys.stderr.flush()
 
     try:
@@ -38,3 +41,17 @@ def progress(what: str) -> Iterator[Callable[[float], None]]:
     finally:
         sys.stderr.write("\r\x1b[K")
         sys.stderr.flush()
+
+
+@contextmanager
+def progress(what: str) -> Iterator[Callable[[float], None]]:
+    """Call what is yielded with the share that is done, 0 to 1."""
+    with progress_line() as show:
+        yield lambda done: show(
+            lambda elapsed: f"{100 * done:3.0f} % of the {what}, {seconds_left(done, elapsed):.0f} s left"
+        )
+
+
+def seconds_left(done: float, elapsed: float) -> float:
+    """What is left at the pace so far [s]; 0 where nothing is done yet."""
+    return elapsed * (1 - done) / done if done > 0 else 0.0

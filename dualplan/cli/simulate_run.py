@@ -193,31 +193,17 @@ def _runs(
 
 @contextmanager
 def progress() -> Iterator[Callable[[float, int, float], None]]:
-    """A progress line on standard error if that is a terminal."""
-    import sys
+    """Share of the run that is done, turns that ended and simulated time [s]."""
+    from dualplan.cli.progress import progress_line, seconds_left
 
-    if not sys.stderr.isatty():
-        yield lambda done, turns, time: None
-        return
-    from time import monotonic
+    with progress_line() as show:
 
-    started = last = monotonic()
+        def shown(done: float, turns: int, time: float) -> None:
+            show(
+                lambda elapsed: (
+                    f"{100 * done:3.0f} %  {turns:,} turns ({turns / elapsed:,.0f}/s)  {time:,.0f} s simulated  "
+                    f"{seconds_left(done, elapsed):.0f} s left"
+                )
+            )
 
-    def show(done: float, turns: int, time: float) -> None:
-        nonlocal last
-        now = monotonic()
-        if now - last < 0.2 or now - started < 1.0:
-            return
-        last = now
-        left = (now - started) * (1 - done) / done if done > 0 else 0.0
-        sys.stderr.write(
-            f"\r{100 * done:3.0f} %  {turns:,} turns ({turns / (now - started):,.0f}/s)  {time:,.0f} s simulated  "
-            f"{left:.0f} s left \x1b[K"
-        )
-        sys.stderr.flush()
-
-    try:
-        yield show
-    finally:
-        sys.stderr.write("\r\x1b[K")
-        sys.stderr.flush()
+        yield shown

@@ -108,19 +108,8 @@ def _finder(folder: Path) -> Samples:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[int, int], None]]:
-    """A progress line on standard error if that is a terminal."""
-    import sys
+    """Figures that were recomputed so far, of how many."""
+    from dualplan.cli.progress import progress_line
 
-    if not sys.stderr.isatty():
-        yield lambda done, of: None
-        return
-
-    def show(done: int, of: int) -> None:
-        sys.stderr.write(f"\r{done} of {of} figures \x1b[K")
-        sys.stderr.flush()
-
-    try:
-        yield show
-    finally:
-        sys.stderr.write("\r\x1b[K")
-        sys.stderr.flush()
+    with progress_line(quiet=0.0) as show:
+        yield lambda done, of: show(lambda _: f"{done} of {of} figures")
