@@ -476,13 +476,6 @@ def _diagram(
     return Figure(name, svg, alt, say(f"links.figure_{path}_long", rate=turns(rate)), data)
 
 
-def _of_capacity(move: Movement, labels: Labels) -> str:
-    full = move.tightest
-    if full is None:
-        return ""
-    return labels["links.of"].format(capacity=show(full.capacity, full.unit), share=per_cent(full.utilization))
-
-
 def _boxes(answer: Evaluation, labels: Labels) -> dict[str, str]:
     boxes = {"storage": labels["place.storage"]}
     for side, hardware in answer.scenario.sides:

@@ -17,7 +17,6 @@ from dualplan.errors import InputError, problem
 from dualplan.spec.load import read_text
 
 PortClass = Literal["ca", "sw0", "swe", "rtr"]
-PORT_CLASSES: tuple[PortClass, ...] = ("ca", "sw0", "swe", "rtr")
 Selection = Literal["ets", "strict", "vendor"]
 TableEntries = tuple[tuple[int, int], ...]
 
