@@ -48,9 +48,10 @@ def on_processes(source: Source, call: Simulated | None, parts: Sequence[Part], 
         except BaseException:
             for process in list((getattr(pool, "_processes", None) or {}).values()):
                 process.terminate()
-            raise
-        finally:
             pool.shutdown(wait=False, cancel_futures=True)
+            raise
+        # all is done; a caller that is a child process itself would not end if it ended before the processes do
+        pool.shutdown()
         # what broke the pool once may do so again: alone it takes no other part with it
         left = [[part] for task in lost for part in task]
         if not left:
