@@ -9,7 +9,7 @@ import dualplan
 from dualplan.errors import InputError
 from dualplan.plan.problem import SINGLE_SIDED, build, prepare, solve, uses
 from dualplan.plan.purchase.cost import Prices
-from dualplan.plan.purchase.upgrades import dual_values, least_cost, upgrade_ladder, upgrades
+from dualplan.plan.purchase.upgrades import dual_values, least_cost, upgrades
 from dualplan.spec.hardware import Storage
 from tests.unit.test_purchase import scenario
 
@@ -43,7 +43,7 @@ def test_dual_values_are_those_of_a_linear_programme(hardware, p, d, mode):
 
 @pytest.mark.parametrize(("hardware", "p", "d"), CASES)
 def test_ladder_rises_and_starts_with_what_binds(hardware, p, d):
-    ladder = upgrade_ladder(scenario(hardware), p, d)
+    ladder = upgrades(scenario(hardware), p, d).ladder
     answer = dualplan.evaluate(scenario(hardware), p, d)
     assert (ladder[0].resource, ladder[0].turns_per_s) == (answer.bottleneck.resource, answer.turns_per_s)
     rates = [rung.turns_per_s for rung in ladder]
@@ -128,4 +128,3 @@ def test_fitted_times_leave_faster_gpus_open():
 def test_no_rate_to_raise():
     with pytest.raises(InputError, match=r"do(es)? not fit"):
         upgrades(scenario("l40s-8-pcie"), 1, 1)
-    assert upgrade_ladder(scenario("l40s-8-pcie"), 1, 1) == ()

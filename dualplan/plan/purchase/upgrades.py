@@ -93,21 +93,8 @@ class Upgrades(msgspec.Struct, frozen=True, kw_only=True):
     unknown: tuple[str, ...] = ()
 
 
-def upgrade_ladder(
-    scenario: Scenario, prefill_nodes: int | None = None, decode_nodes: int | None = None
-) -> tuple[Rung, ...]:
-    """The sequence of bottlenecks as each is relieved; empty where the deployment does not fit its memory.
-
-    Node counts given here replace those of the scenario. Nodes of a side that differ (variants) are taken as the usual
-    ones. Raises InputError without node counts.
-    """
-    setup = prepare(scenario, prefill_nodes, decode_nodes)
-    problem = build(setup, scenario.settings.mode)
-    return () if misfits(setup, problem) else ladder_of(problem)
-
-
 def ladder_of(problem: Problem) -> tuple[Rung, ...]:
-    """The ladder of a problem whose memory fits."""
+    """The sequence of bottlenecks as each is relieved, for a deployment that fits its memory."""
     rungs: list[Rung] = []
     relieved: tuple[int, ...] = ()
     rate = solve(problem)
