@@ -99,7 +99,7 @@ def ratio(
         data["hardware_trend"] = hardware_trend(published["hardware"])
         data["sources"].append(published["hardware_source"])
     if plot_file is not None:
-        from dualplan.report.pictures import hardware_trend as trend_picture
+        from dualplan.report.figures.pictures import hardware_trend as trend_picture
 
         write_bytes(plot_file, trend_picture(data["hardware_trend"], plot_file.suffix.lower()))
     bars = plot and plot_file is None
@@ -159,7 +159,7 @@ def _show_batch(
 
     data = _batch(models, append, context)
     if plot_file is not None:
-        from dualplan.report.pictures import batch_curve
+        from dualplan.report.figures.pictures import batch_curve
 
         write_bytes(plot_file, batch_curve(data["rows"], plot_file.suffix.lower()))
     bars = plot and plot_file is None

@@ -13,9 +13,9 @@ from dualplan.cli.scenario_files import scenarios_command
 from dualplan.cli.scenario_flags import ScenarioFlags
 
 if TYPE_CHECKING:
-    from dualplan.report.blocks import Document
-    from dualplan.report.labels import Labels
-    from dualplan.report.review import Review
+    from dualplan.report.capacity_review.blocks import Document
+    from dualplan.report.capacity_review.findings import Review
+    from dualplan.report.capacity_review.labels import Labels
     from dualplan.spec.scenario import Scenario
 
 MOST_SCENARIOS = 20
@@ -75,8 +75,8 @@ def report(
     if len(flags) > MOST_SCENARIOS:
         raise UsageError(f"{len(flags)} scenarios are more than the {MOST_SCENARIOS} that fit one report")
     check_place(output_file, "-o")
-    from dualplan.report.labels import Labels
-    from dualplan.report.report import report as make
+    from dualplan.report.capacity_review.assemble import report as make
+    from dualplan.report.capacity_review.labels import Labels
 
     reviews = _reviews(flags, simulate)
     labels = Labels(lang.value)
@@ -105,8 +105,8 @@ def _reviews(flags: list[ScenarioFlags], simulate: bool) -> list[Review]:
     import msgspec
 
     from dualplan.errors import InputError
+    from dualplan.report.capacity_review.findings import review
     from dualplan.report.compare import names_of
-    from dualplan.report.review import review
 
     scenarios: list[Scenario] = []
     problems: list[str] = []
@@ -131,7 +131,7 @@ def _reviews(flags: list[ScenarioFlags], simulate: bool) -> list[Review]:
 
 
 def _write(document: Document, labels: Labels, form: ReportFormat, file: Path) -> None:
-    from dualplan.report.document import html, markdown
+    from dualplan.report.capacity_review.render import html, markdown
 
     to_stdout = str(file) == "-"
     drawings: dict[str, str] = {}

@@ -62,7 +62,7 @@ def validate(
     with _progress() as show:
         answer: Validation = run(full=full, only=kinds, samples=traces, progress=show)
     if plot_file is not None:
-        from dualplan.report.pictures import accuracy
+        from dualplan.report.figures.pictures import accuracy
 
         write_bytes(plot_file, accuracy(answer.comparisons, plot_file.suffix.lower()))
     emit(output(answer, listed=listed, plot=plot and plot_file is None), fmt, as_json, file)

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 import dualplan
-import dualplan.report
-from dualplan.report.blocks import figures
-from dualplan.report.document import html, markdown
+from dualplan.report.capacity_review import render
+from dualplan.report.capacity_review.assemble import report
+from dualplan.report.capacity_review.blocks import figures
+from dualplan.report.capacity_review.findings import review
+from dualplan.report.capacity_review.labels import Labels
+from dualplan.report.capacity_review.render import html, markdown
 from dualplan.report.feasible import document as feasible_document
-from dualplan.report.figures import THEME
-from dualplan.report.labels import Labels
+from dualplan.report.figures.drawing import THEME
 from dualplan.report.output import clean
-from dualplan.report.report import report
-from dualplan.report.review import review
 from dualplan.units import show, significant
 from tests.cli.runner import PAPER
 
@@ -286,7 +286,7 @@ def contrast(one, other):
 
 
 def schemes():
-    css = (Path(dualplan.report.__file__).parent / "templates" / "report.css").read_text(encoding="utf-8")
+    css = (Path(render.__file__).parent / "templates" / "report.css").read_text(encoding="utf-8")
     blocks = re.findall(r":root \{(.*?)\}", css, re.DOTALL)
     return [dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", block)) for block in blocks]
 

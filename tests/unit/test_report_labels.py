@@ -10,14 +10,15 @@ import dualplan.report
 from dualplan.model.traffic import SIDES, steps
 from dualplan.plan.explain.equation import GROUPS
 from dualplan.plan.resources import TITLES
-from dualplan.report.labels import LANGUAGES, Labels, table
+from dualplan.report.capacity_review.labels import LANGUAGES, Labels, table
 from dualplan.spec.choices import MODES
 
 FOLDER = Path(dualplan.report.__file__).parent
+IMPORTED = re.compile(r"report\.capacity_review\.(labels|blocks) import")
 SOURCES = [
     source
-    for source in (*FOLDER.glob("*.py"), *FOLDER.glob("templates/*"))
-    if source.suffix != ".py" or re.search(r"report\.(labels|blocks) import", source.read_text(encoding="utf-8"))
+    for source in (*FOLDER.rglob("*.py"), *FOLDER.glob("capacity_review/templates/*"))
+    if source.suffix != ".py" or IMPORTED.search(source.read_text(encoding="utf-8"))
 ]
 LITERAL = re.compile(r"""(?:say|labels)[(\[]\s*f?["']([^"']+)["']""")
 

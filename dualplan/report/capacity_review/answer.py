@@ -1,4 +1,4 @@
-"""The sections of a report that answer: verdict, deployment, P/D range, throughput, links, modes, simulation."""
+"""The sections of a report that answer: verdict, deployment, P/D range, throughput."""
 
 from __future__ import annotations
 
@@ -6,13 +6,10 @@ from fractions import Fraction
 from typing import Any
 
 from dualplan.model.closed_form import Range
-from dualplan.plan.evaluate import Evaluation, Load
-from dualplan.plan.movements import Movement, movements, path_turns_per_s
-from dualplan.report.blocks import (
+from dualplan.plan.evaluate import Evaluation
+from dualplan.report.capacity_review.blocks import (
     Block,
-    Bullets,
     Figure,
-    Folded,
     Name,
     Paragraph,
     Prose,
@@ -24,69 +21,23 @@ from dualplan.report.blocks import (
     say,
     table,
 )
+from dualplan.report.capacity_review.findings import Review
+from dualplan.report.capacity_review.labels import Labels
+from dualplan.report.capacity_review.words import (
+    NO_VALUE,
+    SEMICOLON,
+    change,
+    deployment,
+    end,
+    joined,
+    per_cent,
+    resource,
+    turns,
+)
 from dualplan.report.feasible import ratio_text
-from dualplan.report.figure_paths import Arrow, path_diagram
-from dualplan.report.figure_ratio import RangeBar, range_bars, rate_curve, regions
-from dualplan.report.figures import bars
-from dualplan.report.labels import Labels
-from dualplan.report.review import Review
+from dualplan.report.figures.pd_ratio import RangeBar, range_bars, rate_curve, regions
 from dualplan.spec.workload import mean_turns
 from dualplan.units import show, significant
-
-NO_VALUE = "–"
-COMMA = say("list.comma")
-SEMICOLON = say("list.semicolon")
-
-
-# ---------------------------------------------------------------- words for numbers
-
-
-def resource(name: str | None) -> Text:
-    """A resource in words."""
-    return NO_VALUE if name is None else say(f"resource.{name}")
-
-
-def amount(value: float, unit: str) -> Text:
-    """A load or capacity with its unit."""
-    return turns(value) if unit == "turns/s" else show(value, unit)
-
-
-def turns(value: float) -> Text:
-    """A turn rate."""
-    return say("unit.turns_per_s", n=significant(value))
-
-
-def per_cent(share: float, digits: int = 0) -> str:
-    """A share as per cent."""
-    return f"{100 * share:.{digits}f} %"
-
-
-def change(gain: float) -> str:
-    """A relative change: per cent with a sign, or a factor where that reads better."""
-    if abs(gain) < 5e-4:
-        return "0 %"
-    return f"{1 + gain:.2g}×" if gain >= 2 else f"{100 * gain:+.{0 if abs(gain) >= 0.0995 else 1}f} %".replace("-", "−")
-
-
-def end(bound: Fraction | None) -> str | None:
-    """An end of a range: a small fraction exactly, others in three digits; None without a limit."""
-    if bound is None:
-        return None
-    return str(bound) if bound.denominator < 100 and bound.numerator < 100 else significant(float(bound))
-
-
-def deployment(answer: Evaluation) -> str:
-    """Nodes of both sides, as in 2P4D."""
-    return f"{answer.prefill_nodes}P{answer.decode_nodes}D"
-
-
-def joined(parts: list[Text], between: Text = COMMA) -> Text:
-    """Texts in a row."""
-    row: list[Text] = []
-    for part in parts:
-        row += [between, part] if row else [part]
-    return tuple(row)
-
 
 # ---------------------------------------------------------------- the answer
 
@@ -401,227 +352,3 @@ def throughput_section(review: Review, labels: Labels, prefix: str) -> Section:
     alt = say("curve.alt", peak=turns(float(curve.turns_per_s.max())), regions=joined(words_of_regions, SEMICOLON))
     figure = Figure(f"{prefix}curve", svg, alt, say("curve.figure"), data)
     return Section("throughput", say("title.throughput"), (Paragraph(say("curve.lead", nodes=f"{nodes:,}")), figure))
-
-
-# ---------------------------------------------------------------- links of both read paths
-
-
-def links_section(review: Review, labels: Labels, prefix: str) -> Section:
-    """A diagram of each read path with the load of every movement, and all resources."""
-    answer = review.answer
-    blocks: list[Block] = [Paragraph(say("links.lead"))]
-    for path, moves in movements(answer).items():
-        drawn = [move for move in moves if not move.collective]
-        if drawn and answer.turns_per_s:
-            blocks.append(_diagram(answer, path, drawn, moves, labels, prefix))
-    blocks.append(resources_table(answer))
-    return Section("links", say("title.links"), tuple(blocks))
-
-
-def _diagram(
-    answer: Evaluation, path: str, drawn: list[Movement], moves: tuple[Movement, ...], labels: Labels, prefix: str
-) -> Figure:
-    name = f"{prefix}path-{path}"
-    rate = path_turns_per_s(answer, "decode" if path == "decode" else "prefill")
-    title = labels[f"links.figure_{path}"]
-    arrows = [
-        Arrow(
-            move.source,
-            move.target,
-            f"{', '.join(move.steps)}: {show(move.load, 'B/s')}",
-            ""
-            if move.tightest is None
-            else labels["links.of"].format(
-                capacity=show(move.tightest.capacity, "B/s"), share=per_cent(move.tightest.utilization)
-            ),
-            None if move.tightest is None else move.tightest.utilization,
-        )
-        for move in drawn
-    ]
-    svg = path_diagram(
-        name,
-        title,
-        arrows,
-        _boxes(answer, labels),
-        {
-            side: labels[f"links.{side}_nodes"].format(n=getattr(answer, f"{side}_nodes"))
-            for side in ("prefill", "decode")
-        },
-    )
-    rows: list[tuple[Text, ...]] = []
-    for move in moves:
-        full = move.tightest
-        rows.append(
-            (
-                ", ".join(move.steps),
-                say(f"place.{move.source}"),
-                say(f"place.{move.target}"),
-                show(move.bytes, "B"),
-                show(move.load, "B/s"),
-                NO_VALUE if full is None else resource(full.name),
-                NO_VALUE if full is None else show(full.capacity, full.unit),
-                NO_VALUE if full is None else per_cent(full.utilization),
-            )
-        )
-    columns = ("step", "from", "to", "bytes_of_turn", "load", "tightest", "capacity", "used_in_all")
-    data = table(say("links.caption"), [say(f"column.{column}") for column in columns], rows, "lllrrlrr")
-    fullest = max(drawn, key=lambda move: move.tightest.utilization if move.tightest else 0.0)
-    alt = say(
-        f"links.alt_{path}",
-        rate=turns(rate),
-        count=str(len(drawn)),
-        fullest=NO_VALUE if fullest.tightest is None else resource(fullest.tightest.name),
-        share=NO_VALUE if fullest.tightest is None else per_cent(fullest.tightest.utilization),
-    )
-    return Figure(name, svg, alt, say(f"links.figure_{path}_long", rate=turns(rate)), data)
-
-
-def _boxes(answer: Evaluation, labels: Labels) -> dict[str, str]:
-    boxes = {"storage": labels["place.storage"]}
-    for side, hardware in answer.scenario.sides:
-        nodes = answer.prefill_nodes if side == "prefill" else answer.decode_nodes
-        gpu, cnic, snic, dram = hardware.gpu, hardware.cnic, hardware.snic, hardware.dram
-        bandwidth = "" if dram.bandwidth is None else f"\n{nodes} × {show(dram.bandwidth, 'B/s')}"
-        boxes |= {
-            f"{side}_snic": f"{labels['box.snic']}\n{nodes * snic.count} × {show(snic.rate, 'B/s')}",
-            f"{side}_host": f"{labels['box.host']}{bandwidth}",
-            f"{side}_cnic": f"{labels['box.cnic']}\n{nodes * cnic.count} × {show(cnic.rate, 'B/s')}",
-            f"{side}_gpu": f"{labels['box.gpu']}\n{nodes * gpu.count} × {show(gpu.hbm_capacity, 'B')}",
-        }
-    return boxes
-
-
-def resources_table(answer: Evaluation) -> Table:
-    """Every resource, the fullest first."""
-    check = answer.demand_check
-    loads = sorted(answer.loads, key=lambda load: -load.utilization)
-    header = [say(f"column.{name}") for name in ("resource", "load", "capacity")]
-    if check is not None:
-        header.append(say("column.at_demand"))
-    rows: list[tuple[Text, ...]] = []
-    marked = []
-    for index, load in enumerate(loads):
-        cells: list[Text] = [_load_name(load), amount(load.load, load.unit), amount(load.capacity, load.unit)]
-        if check is not None:
-            cells.append(per_cent(load.utilization * min(check.utilization, 1)))
-        binds = load.utilization > 1 - 1e-9
-        if binds:
-            marked.append(index)
-        share = per_cent(load.utilization, 1)
-        rows.append((*cells, (share, " ", say("links.binds")) if binds else share))
-    align = "lrr" + ("r" if check is not None else "") + "r"
-    return table(
-        say("links.resources"),
-        [*header, say("column.used")],
-        rows,
-        align,
-        marked=marked,
-        bars=[min(load.utilization, 1.0) for load in loads],
-    )
-
-
-def _load_name(load: Load) -> Text:
-    return (resource(load.name), " (", Prose(load.detail), ")") if load.detail else resource(load.name)
-
-
-# ---------------------------------------------------------------- modes
-
-
-def modes_section(review: Review, labels: Labels, prefix: str) -> Section:
-    """All modes on the same nodes."""
-    answer = review.answer
-    basic = next(mode for mode in review.modes if mode.scenario.settings.mode == "basic").turns_per_s
-    rows: list[tuple[Text, ...]] = []
-    texts, marked = [], []
-    for index, mode in enumerate(review.modes):
-        name, found = mode.scenario.settings.mode, mode.ranges.all_traffic
-        own = name == answer.scenario.settings.mode
-        if own:
-            marked.append(index)
-        times = f"{significant(mode.turns_per_s / basic, 2)}×" if basic else NO_VALUE
-        limits = say("range.empty") if found.empty_because else f"{end(found.lower) or '0'} … {end(found.upper) or '∞'}"
-        texts.append(f"{significant(mode.turns_per_s)} ({times})")
-        rows.append(
-            (
-                (name, " ", say("modes.chosen")) if own else name,
-                say(f"mode.{name}"),
-                turns(mode.turns_per_s),
-                times,
-                limits,
-                resource(mode.bottleneck.resource),
-                show(mode.ttft_unloaded_s, "s", 2),
-            )
-        )
-    columns = ("mode", "reads", "rate", "over_basic", "range_all", "bound_by", "ttft")
-    data = table(say("modes.caption"), [say(f"column.{name}") for name in columns], rows, "llrrllr", marked=marked)
-    names = [mode.scenario.settings.mode for mode in review.modes]
-    rates = [mode.turns_per_s for mode in review.modes]
-    title = labels["modes.figure"]
-    svg = bars(f"{prefix}modes", title, names, rates, texts, axis_label=labels["axis.turns"], strong=marked, left=1.0)
-    alt = say(
-        "modes.alt", values=joined([f"{name} {text}" for name, text in zip(names, texts, strict=True)], SEMICOLON)
-    )
-    figure = Figure(f"{prefix}modes", svg, alt, say("modes.figure"), data)
-    return Section("modes", say("title.modes"), (Paragraph(say("modes.lead")), figure))
-
-
-# ---------------------------------------------------------------- simulation
-
-
-def simulation_section(review: Review) -> Section | None:
-    """Latencies and capacity of ``dualplan simulate``, where asked for."""
-    found = review.simulation
-    if found is None:
-        return None
-    if "reasons" in found:
-        text = Prose(" ".join(found["reasons"]))
-        return Section("simulation", say("title.simulation"), (Paragraph(say("simulation.impossible", reasons=text)),))
-    blocks: list[Block] = []
-    capacity = found.get("capacity")
-    run = found.get("run")
-    if capacity is not None:
-        low, high = capacity["interval"]
-        slo = capacity["slo"]
-        words = {"ttft": show(slo["ttft_s"], "s"), "tpot": show(slo["tpot_s"], "s")}
-        if not low:
-            blocks.append(Paragraph(say("simulation.no_capacity", rate=significant(high), **words), "lead"))
-        else:
-            above = say("simulation.above", rate=significant(high)) if high is not None else ""
-            blocks.append(Paragraph((say("simulation.capacity", rate=significant(low), **words), above), "lead"))
-    document = run or capacity
-    if run is not None:
-        met = say("simulation.met" if run["slo_met"] else "simulation.missed")
-        blocks.append(Paragraph((say("simulation.run", rate=significant(run["arrival_rate"])), met)))
-    if document is not None:
-        blocks += [_latency_table(document), _parts_table(document)]
-        if document["steady"] is False:
-            blocks.append(Paragraph(say("simulation.not_steady"), "note"))
-        if document["stopped"] == "TTFT above the limit":
-            blocks.append(Paragraph(say("simulation.above_capacity"), "note"))
-        notes = tuple(Prose(text) for text in document["assumptions"])
-        blocks.append(Folded(say("simulation.assumed"), (Bullets(notes),)))
-    return Section("simulation", say("title.simulation"), tuple(blocks))
-
-
-def _latency_table(document: dict[str, Any]) -> Table:
-    rows: list[tuple[Text, ...]] = []
-    for key in ("ttft_s", "ttst_s", "tpot_s", "agent_time_s"):
-        values = document[key]
-        rows.append((say(f"simulation.{key}"), *(show(values[name], "s") for name in ("mean", "p50", "p90", "p99"))))
-    header = (say("column.time"), say("column.mean"), "p50", "p90", "p99")
-    caption = say(
-        "simulation.caption",
-        rate=NO_VALUE if document["arrival_rate"] is None else significant(document["arrival_rate"]),
-        turns=f"{document['turns']:,}",
-        seconds=f"{document['simulated_s']:,.0f}",
-        seed=str(document["seed"]),
-    )
-    return table(caption, header, rows, "lrrrr")
-
-
-def _parts_table(document: dict[str, Any]) -> Table:
-    rows: list[tuple[Text, ...]] = [
-        (say(f"simulation.part_{name}"), NO_VALUE if share is None else per_cent(share))
-        for name, share in document["ttft_shares"].items()
-    ]
-    return table(say("simulation.parts"), (say("column.part"), say("column.share")), rows, "lr")

@@ -16,7 +16,7 @@ def table() -> dict[str, dict[str, str]]:
 
     import yaml
 
-    text = files("dualplan.report").joinpath("labels.yaml").read_text(encoding="utf-8")
+    text = files("dualplan.report.capacity_review").joinpath("labels.yaml").read_text(encoding="utf-8")
     rows: dict[str, dict[str, str]] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     return rows
 

@@ -6,10 +6,22 @@ from dualplan import __version__
 from dualplan.plan.assumptions import assumptions, inputs_sha256, sources
 from dualplan.plan.evaluate import Evaluation
 from dualplan.plan.purchase.cost import Prices, node_price, price_origin
-from dualplan.report.blocks import Block, Bullets, Code, Folded, Name, Paragraph, Prose, Section, Text, say, table
-from dualplan.report.review import Review
+from dualplan.report.capacity_review.blocks import (
+    Block,
+    Bullets,
+    Code,
+    Folded,
+    Name,
+    Paragraph,
+    Prose,
+    Section,
+    Text,
+    say,
+    table,
+)
+from dualplan.report.capacity_review.findings import Review
+from dualplan.report.capacity_review.words import NO_VALUE, change, deployment, per_cent, resource, turns
 from dualplan.report.scenario import value_rows, value_text
-from dualplan.report.sections import NO_VALUE, change, deployment, per_cent, resource, turns
 from dualplan.spec.hardware import unsourced
 from dualplan.spec.workload import mean_turns
 from dualplan.units import show, significant

@@ -7,7 +7,9 @@ from typing import Any
 
 from dualplan import __version__
 from dualplan.plan.assumptions import inputs_sha256
-from dualplan.report.blocks import (
+from dualplan.report.capacity_review.answer import answer_section, deployment_section, range_section, throughput_section
+from dualplan.report.capacity_review.basis import assumptions_section, cost_section, inputs_section, losses_table, risks
+from dualplan.report.capacity_review.blocks import (
     Block,
     Bullets,
     Document,
@@ -20,32 +22,19 @@ from dualplan.report.blocks import (
     Text,
     say,
 )
-from dualplan.report.comparison import comparison_section
-from dualplan.report.feasible import document as feasible_document
-from dualplan.report.labels import Labels
-from dualplan.report.review import Review
-from dualplan.report.sections import (
-    answer_section,
-    deployment_section,
-    links_section,
-    modes_section,
-    range_section,
-    simulation_section,
-    throughput_section,
-)
-from dualplan.report.sections_basis import (
-    assumptions_section,
-    cost_section,
-    inputs_section,
-    losses_table,
-    risks,
-)
-from dualplan.report.sections_outlook import (
+from dualplan.report.capacity_review.comparison import comparison_section
+from dualplan.report.capacity_review.findings import Review
+from dualplan.report.capacity_review.labels import Labels
+from dualplan.report.capacity_review.links import links_section
+from dualplan.report.capacity_review.modes import modes_section, simulation_section
+from dualplan.report.capacity_review.outlook import (
     sensitivity_section,
     uncertainty_blocks,
     upgrades_section,
     working_set_section,
 )
+from dualplan.report.capacity_review.words import letter_of
+from dualplan.report.feasible import document as feasible_document
 
 SCHEMA = "dualplan/report/1"
 
@@ -69,11 +58,6 @@ def report(reviews: Sequence[Review], labels: Labels, command: str | None = None
         inner = sections(review, labels, prefix, command if number == len(reviews) - 1 else None)
         parts.append(Section(f"scenario-{letter.lower()}", title, (), tuple(inner)))
     return Document(title=say("document.title_many", count=str(len(reviews))), sections=tuple(parts), **common)
-
-
-def letter_of(number: int) -> str:
-    """A, B .. Z, then A26, A27 ..: short names of scenarios in figures and tables."""
-    return chr(ord("A") + number) if number < 26 else f"A{number}"
 
 
 def data(reviews: Sequence[Review]) -> dict[str, Any]:

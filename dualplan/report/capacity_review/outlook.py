@@ -11,11 +11,22 @@ from dualplan.plan.explain.sensitivity import Bar, tornado
 from dualplan.plan.purchase.upgrades import Rung, Upgrade, upgrades
 from dualplan.plan.sizing import Server, store_needs, working_set
 from dualplan.plan.uncertainty import assess
-from dualplan.report.blocks import Block, Bullets, Figure, Name, Paragraph, Prose, Section, Text, say, table
-from dualplan.report.figures import bars, tornado_bars
-from dualplan.report.labels import Labels
-from dualplan.report.review import Review
-from dualplan.report.sections import NO_VALUE, SEMICOLON, change, joined, per_cent, resource, turns
+from dualplan.report.capacity_review.blocks import (
+    Block,
+    Bullets,
+    Figure,
+    Name,
+    Paragraph,
+    Prose,
+    Section,
+    Text,
+    say,
+    table,
+)
+from dualplan.report.capacity_review.findings import Review
+from dualplan.report.capacity_review.labels import Labels
+from dualplan.report.capacity_review.words import NO_VALUE, SEMICOLON, change, joined, per_cent, resource, turns
+from dualplan.report.figures.drawing import bars, tornado_bars
 from dualplan.spec.scenario import Demand, Scenario
 from dualplan.spec.uncertain import uncertain_values
 from dualplan.units import show, significant

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dualplan.report.figures import (
+from dualplan.report.figures.drawing import (
     BLUE,
     INK,
     ORANGE,

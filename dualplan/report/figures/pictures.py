@@ -6,7 +6,7 @@ import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dualplan.report.figures import BLUE, GREEN, INK, ORANGE, RED, SOFT, canvas, grid_lines, style, svg_text
+from dualplan.report.figures.drawing import BLUE, GREEN, INK, ORANGE, RED, SOFT, canvas, grid_lines, style, svg_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,9 +9,9 @@ from string import Formatter
 from typing import TYPE_CHECKING, Any
 
 from dualplan.errors import printable
-from dualplan.report.blocks import Document, Name, Prose, Say, figures
-from dualplan.report.figures import themed
-from dualplan.report.labels import Labels
+from dualplan.report.capacity_review.blocks import Document, Name, Prose, Say, figures
+from dualplan.report.capacity_review.labels import Labels
+from dualplan.report.figures.drawing import themed
 from dualplan.report.output import clean
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def _environment(words: Any) -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
-        loader=PackageLoader("dualplan.report"),
+        loader=PackageLoader("dualplan.report.capacity_review"),
         autoescape=isinstance(words, _HtmlWords),
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -5,13 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from dualplan.plan.evaluate import Evaluation
-from dualplan.report.blocks import Block, Figure, Name, Paragraph, Section, Text, say, table
+from dualplan.report.capacity_review.blocks import Block, Figure, Name, Paragraph, Section, Text, say, table
+from dualplan.report.capacity_review.findings import Review
+from dualplan.report.capacity_review.labels import Labels
+from dualplan.report.capacity_review.words import (
+    NO_VALUE,
+    change,
+    deployment,
+    end,
+    letter_of,
+    per_cent,
+    resource,
+    turns,
+)
 from dualplan.report.compare import Compared, input_differences
-from dualplan.report.figures import bars
-from dualplan.report.labels import Labels
-from dualplan.report.review import Review
+from dualplan.report.figures.drawing import bars
 from dualplan.report.scenario import value_text
-from dualplan.report.sections import NO_VALUE, change, deployment, end, per_cent, resource, turns
 from dualplan.spec.workload import mean_turns
 from dualplan.units import show, significant
 
@@ -21,8 +30,6 @@ MOST_INPUTS = 60
 
 def comparison_section(reviews: Sequence[Review], labels: Labels) -> Section:
     """Results and differing inputs of all scenarios, one column each."""
-    from dualplan.report.report import letter_of
-
     letters = [letter_of(number) for number in range(len(reviews))]
     names: list[tuple[Text, ...]] = [
         (letter, Name(review.label), Name(review.answer.scenario.model.title), deployment(review.answer))

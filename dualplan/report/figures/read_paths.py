@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dualplan.report.figures import BLUE, INK, ORANGE, PAPER, RED, RULE, SOFT, TINTS, WIDTH, style, svg_text
+from dualplan.report.figures.drawing import BLUE, INK, ORANGE, PAPER, RED, RULE, SOFT, TINTS, WIDTH, style, svg_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
