@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
+from dualplan.model.storage import YEAR
 from dualplan.plan.assumptions import scenario_sha256, sources
 from dualplan.plan.resources import TITLES
-from dualplan.plan.sizing import YEAR, BreakEven, PoolSize, Remote, StoreNeeds, Tier, WorkingSet
+from dualplan.plan.sizing import BreakEven, PoolSize, Remote, StoreNeeds, Tier, WorkingSet
 from dualplan.report.output import Output
 from dualplan.spec.scenario import Scenario
 from dualplan.units import show, significant

@@ -7,6 +7,7 @@ import pytest
 
 import dualplan
 from dualplan.errors import InputError
+from dualplan.model import storage
 from dualplan.plan import sizing
 from dualplan.plan.evaluate import evaluate
 from dualplan.spec.workload import per_turn_means
@@ -54,14 +55,14 @@ def test_published_break_even_bandwidths(flops, published):
     assert found.recompute_s == pytest.approx(work / (8 * flops * 1e12))
     # and its own count of FLOPs: layers d (4 p^2 + 22 p d)
     count = 80 * 8192 * (4 * 8192**2 + 22 * 8192 * 8192)
-    own = sizing.break_even_bandwidth(found.kv_bytes, count / (8 * flops * 1e12))
+    own = storage.break_even_bandwidth(found.kv_bytes, count / (8 * flops * 1e12))
     assert own == pytest.approx(published, rel=TOLERANCE)
 
 
 def test_break_even_is_where_loading_takes_as_long():
     found = sizing.break_even(load("hardware=dgx-h200"), [4096, 65536])
     for entry in found:
-        assert sizing.transfer_time(entry.kv_bytes, entry.bandwidth, 0) == pytest.approx(entry.recompute_s)
+        assert storage.transfer_time(entry.kv_bytes, entry.bandwidth, 0) == pytest.approx(entry.recompute_s)
         for time, factor in entry.loads.values():
             assert time * factor == pytest.approx(entry.recompute_s)
     # attention makes long prefixes dearer to compute, so a slower tier is enough

@@ -194,7 +194,7 @@ def _steady(given: records.Steady) -> float:
 
 def _working_set(given: records.WorkingSet) -> float:
     from dualplan.model import kv
-    from dualplan.plan.sizing import working_set_bytes
+    from dualplan.model.storage import working_set_bytes
     from dualplan.spec.model import load_model
 
     model = load_model(given.model)
@@ -204,7 +204,7 @@ def _working_set(given: records.WorkingSet) -> float:
 
 def _break_even(given: records.BreakEven) -> float:
     from dualplan.model import compute, kv
-    from dualplan.plan.sizing import break_even_bandwidth
+    from dualplan.model.storage import break_even_bandwidth
     from dualplan.spec.model import load_model
 
     model = load_model(given.model)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from dualplan.errors import InputError
 from dualplan.model.kv import kv_total_bytes_per_token
+from dualplan.model.storage import agents_in_flight, working_set_bytes
 from dualplan.plan.evaluate import Evaluation, evaluate, misfits
 from dualplan.plan.grid import evaluate_grid
 from dualplan.plan.problem import build, prepare
@@ -26,14 +27,7 @@ from dualplan.plan.purchase.runner_up import with_reasons
 from dualplan.plan.purchase.side_bounds import Known, bounds
 from dualplan.plan.purchase.upgrades import with_snics
 from dualplan.plan.resources import TITLES
-from dualplan.plan.sizing import (
-    agent_time,
-    agent_tokens,
-    agents_in_flight,
-    check_demand_rate,
-    store_traffic,
-    working_set_bytes,
-)
+from dualplan.plan.sizing import agent_time, agent_tokens, check_demand_rate, store_traffic
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.scenario import Scenario
 from dualplan.spec.workload import mean_turns
