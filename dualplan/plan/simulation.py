@@ -26,6 +26,7 @@ from dualplan.serving.trajectories import Trajectories, for_workload, from_trace
 from dualplan.spec.choices import Mode
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.scenario import Scenario
+from dualplan.spec.workload import Workload
 
 Floats = npt.NDArray[np.float64]
 
@@ -73,7 +74,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def trajectories_of(
-    scenario: Scenario, *, seed: int = 0, trace: str | Path | None = None, scales: tuple[float, float] = (1.0, 1.0)
+    workload: Workload, *, seed: int = 0, trace: str | Path | None = None, scales: tuple[float, float] = (1.0, 1.0)
 ) -> tuple[Trajectories, Floats | None]:
     """What the agents of a workload replay, and when they start where it is a trace that says so [s].
 
@@ -81,15 +82,15 @@ def trajectories_of(
     InputError.
     """
     arrivals = None
-    if not scenario.workload.mix:
-        made = for_workload(scenario.workload, seed=seed)
+    if not workload.mix:
+        made = for_workload(workload, seed=seed)
     elif trace is None:
         raise InputError("workload", "a trace cannot be simulated without its file", "give it as trace=FILE")
     else:
         from dualplan.trace.read import read_trace
 
         made, arrivals = from_trace(read_trace(str(trace)), Path(trace).name)
-    return scaled(made, *scales, scenario.workload.max_length), arrivals
+    return scaled(made, *scales, workload.max_length), arrivals
 
 
 def simulate(
@@ -118,7 +119,7 @@ def simulate(
     """
     given = options or Options()
     seed = scenario.settings.seed if seed is None else seed
-    trajectories, arrivals = drawn or trajectories_of(scenario, seed=seed, trace=trace, scales=scales)
+    trajectories, arrivals = drawn or trajectories_of(scenario.workload, seed=seed, trace=trace, scales=scales)
     if agents is None and not trace_times and arrival_rate is None:
         arrival_rate = scenario.settings.demand.arrival_rate
     if sum((agents is not None, arrival_rate is not None, trace_times)) != 1:

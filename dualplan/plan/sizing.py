@@ -189,17 +189,12 @@ def simulated(scenario: Scenario, rate: float) -> Run:
 
     Raises InputError for a workload that is a trace, and where no agent ends within the run.
     """
-    from dualplan.schedule.registry import policies
-    from dualplan.serving.cluster import cluster
-    from dualplan.serving.run import online
-    from dualplan.serving.trajectories import for_workload
+    from dualplan.plan.simulation import simulate
+    from dualplan.serving.result import Slo
 
     if scenario.workload.mix:
         raise InputError("--simulate", "the workload is a trace", "make a workload of it first: dualplan trace fit")
-    settings = scenario.settings
-    trajectories = for_workload(scenario.workload, seed=settings.seed)
-    laid = cluster(scenario, trajectories, mode=settings.mode, policies=policies(settings.policy), tokens_per_step=1.0)
-    result = online(laid, trajectories, rate, seed=settings.seed)
+    result = simulate(scenario, arrival_rate=rate, slo=Slo())
     if result.agent_time_s.mean is None or result.stopped != "end of the run":
         what = f"{rate:.4g} agents/s are more than this deployment carries, so nothing settles"
         raise InputError("--simulate", what, "give a lower --arrival-rate")

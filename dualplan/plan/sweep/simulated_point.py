@@ -44,22 +44,20 @@ def simulate_point(scenario: Scenario, call: Simulated, pairs: Mapping[str, str]
     ``pairs``: varied values, of which SIMULATED_KEYS replace those of the call. ``feasible``: the SLO was met, or the
     job ended. Raises InputError, and InfeasibleError where weights or a context do not fit.
     """
-    from dualplan.schedule.registry import policies
-    from dualplan.serving.cluster import cluster
-    from dualplan.serving.result import Slo, meets
-    from dualplan.serving.run import DURATION, find_capacity, offline, online
+    from dualplan.plan.simulation import Options, simulate, slo_of
+    from dualplan.serving.result import meets
+    from dualplan.serving.run import DURATION, find_capacity
 
     factors = (
         factor_of(pairs[key], key) if key in pairs else getattr(call, key)
         for key in ("append_scale", "generated_scale")
     )
     agents = agents_of(pairs["agents"], "agents") if "agents" in pairs else call.agents
-    settings = scenario.settings
-    slo = Slo(ttft=settings.slo.ttft or Slo().ttft, tpot=settings.slo.tpot or Slo().tpot)
+    settings, slo = scenario.settings, slo_of(scenario)
     trajectories = _trajectories(scenario.workload, settings.seed, *factors, call.trace)
-    laid = cluster(scenario, trajectories, policies=policies(settings.policy))
-    duration = DURATION if call.duration is None else call.duration
     if call.find_capacity:
+        laid = Options().lay_out(scenario, trajectories)
+        duration = DURATION if call.duration is None else call.duration
         found = find_capacity(laid, trajectories, slo=slo, duration=duration, warm_up=call.warm_up, seed=settings.seed)
         if found.interrupted:
             raise KeyboardInterrupt
@@ -70,22 +68,18 @@ def simulate_point(scenario: Scenario, call: Simulated, pairs: Mapping[str, str]
             "interval.upper": found.missed,
             "seed": settings.seed,
         }
-    if agents is not None:
-        result = offline(laid, trajectories, agents, seed=settings.seed, compiled=call.compiled)
-    elif settings.demand.arrival_rate is not None:
-        rate = settings.demand.arrival_rate
-        result = online(
-            laid,
-            trajectories,
-            rate,
-            duration=duration,
-            warm_up=call.warm_up,
-            slo=slo,
-            seed=settings.seed,
-            compiled=call.compiled,
-        )
-    else:
+    if agents is None and settings.demand.arrival_rate is None:
         raise InputError("--simulate", "nothing arrives", "give --agents N, --arrival-rate R or --find-capacity")
+    online = agents is None
+    result = simulate(
+        scenario,
+        agents=agents,
+        duration=call.duration if online else None,
+        warm_up=call.warm_up if online else None,
+        drawn=(trajectories, None),
+        slo=slo,
+        compiled=call.compiled,
+    )
     if result.stopped == "interrupted":
         raise KeyboardInterrupt
     met = meets(result, slo) if result.kind == "online" else None
@@ -103,17 +97,11 @@ def simulate_point(scenario: Scenario, call: Simulated, pairs: Mapping[str, str]
 @lru_cache(maxsize=16)
 def _trajectories(workload: Workload, seed: int, append: float, generated: float, trace: str | None) -> Any:
     """What the agents replay; drawn once for the points that share it."""
-    from dualplan.serving.trajectories import for_workload, from_trace, scaled
+    from dualplan.plan.simulation import trajectories_of
 
-    if not workload.mix:
-        made = for_workload(workload, seed=seed)
-    elif trace is None or Path(trace).name != workload.name:
+    if workload.mix and (trace is None or Path(trace).name != workload.name):
         raise InputError("workload", "a trace cannot be simulated without its file", "give it as --workload")
-    else:
-        from dualplan.trace.read import read_trace
-
-        made = from_trace(read_trace(trace), workload.name)[0]
-    return scaled(made, append, generated, workload.max_length)
+    return trajectories_of(workload, seed=seed, trace=trace, scales=(append, generated))[0]
 
 
 def factor_of(text: str, where: str) -> float:
