@@ -12,7 +12,7 @@ from dualplan.plan.assumptions import assumptions
 from dualplan.plan.evaluate import Evaluation
 from dualplan.plan.purchase.cost import Prices, node_price
 from dualplan.plan.resources import TITLES
-from dualplan.report.feasible import document as feasible_document
+from dualplan.report.feasible_document import document as feasible_document
 from dualplan.report.output import Output, markdown_table
 from dualplan.report.scenario import output as scenario_output
 from dualplan.report.scenario import value_text

@@ -4,7 +4,7 @@ from pathlib import Path
 import dualplan
 from dualplan.model import closed_form
 from dualplan.nomenclature import QUANTITIES
-from dualplan.report.feasible import document
+from dualplan.report.feasible_document import document
 from dualplan.report.output import clean
 from dualplan.units import UNITS
 

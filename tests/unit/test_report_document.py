@@ -16,7 +16,7 @@ from dualplan.report.capacity_review.blocks import figures
 from dualplan.report.capacity_review.findings import review
 from dualplan.report.capacity_review.labels import Labels
 from dualplan.report.capacity_review.render import html, markdown
-from dualplan.report.feasible import document as feasible_document
+from dualplan.report.feasible_document import document as feasible_document
 from dualplan.report.figures.drawing import THEME
 from dualplan.report.output import clean
 from dualplan.units import show, significant

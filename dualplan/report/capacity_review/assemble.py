@@ -34,7 +34,7 @@ from dualplan.report.capacity_review.outlook import (
     working_set_section,
 )
 from dualplan.report.capacity_review.words import letter_of
-from dualplan.report.feasible import document as feasible_document
+from dualplan.report.feasible_document import document as feasible_document
 
 SCHEMA = "dualplan/report/1"
 
