@@ -105,6 +105,7 @@ def _candidate(kind: Kind, wanted: Wanted) -> dict[str, Any]:
 
 
 def plan_row(plan: Plan, rank: int | None) -> dict[str, Any]:
+    """One plan, also as a row of a table; ``rank`` None for a plan that lost to the simulation."""
     scenario, answer = plan.kind.scenario, plan.answer
     turns, found = scenario.settings.demand.turn_rate or 0.0, answer.ranges.all_traffic
     hourly = 3600 * turns / 1e6
@@ -235,11 +236,13 @@ def _reasons(answer: Answer) -> list[str]:
 
 
 def rejection(plan: Plan) -> str:
+    """Why the simulation ruled a plan out, a sentence."""
     reason = plan.confirmed.reason if plan.confirmed else ""
     return f"{plan.label}: the simulation misses the SLO, {reason}."
 
 
 def assumption_lines(answer: Answer) -> list[str]:
+    """What the answer relies on, a sentence each."""
     found = list(answer.notes)
     wanted, purchase = answer.wanted, answer.purchase
     if wanted is not None:

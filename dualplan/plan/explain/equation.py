@@ -79,6 +79,7 @@ def of_resource(letter: str, title: str) -> Sign:
 
 
 def expanded(value: Any) -> Any:
+    """A value as a sum of products: a SymPy expression, or a fraction where it has no formula."""
     import sympy as sp
 
     return sp.expand(value.formula) if isinstance(value, Known) else sp.Rational(value.numerator, value.denominator)

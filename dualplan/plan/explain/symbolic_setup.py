@@ -165,4 +165,5 @@ def as_found(known: Problem, numbers: Problem) -> Problem:
 
 
 def same(known: Any, number: Any) -> bool:
+    """Whether a formula gives the number of the answer."""
     return math.isclose(float(value_of(known)), float(number), rel_tol=1e-9, abs_tol=1e-300)

@@ -47,6 +47,8 @@ def say(key: str, /, **values: Any) -> Say:
 
 
 class Paragraph(_Record, frozen=True):
+    """A paragraph; ``lead`` opens a section, a ``note`` is set smaller."""
+
     kind: ClassVar[str] = "paragraph"
     text: Text
     role: Literal["", "lead", "note"] = ""
@@ -69,6 +71,8 @@ class Tiles(_Record, frozen=True):
 
 
 class Bullets(_Record, frozen=True):
+    """A list without an order."""
+
     kind: ClassVar[str] = "bullets"
     items: tuple[Text, ...]
 
@@ -110,6 +114,8 @@ class Equation(_Record, frozen=True):
 
 
 class Code(_Record, frozen=True):
+    """Lines to copy, as they are."""
+
     kind: ClassVar[str] = "code"
     text: str
 
