@@ -1,8 +1,7 @@
 """A Typer command that starts fast.
 
 Typer turns every parameter into its type through a pydantic adapter, and loading pydantic takes longer than all of
-``feasible``. Options
-of this command line are text, paths, whole numbers, switches and choices, which need no adapter.
+``feasible``. Options of this command line are text, paths, whole numbers, switches and choices, which need no adapter.
 """
 
 from enum import Enum

@@ -1,10 +1,8 @@
 """Files to typed records: the only place of the core that opens files.
 
 YAML text becomes a tree of ``Node`` with a place for every value; flags are laid over that tree; ``decode`` turns it
-into frozen
-records and reports every problem it finds at once, each with its file and line. YAML's own guesses about types are
-not used: the
-record says what a value must be, so ``no``, ``1e9`` and ``08`` mean the same for every key.
+into frozen records and reports every problem it finds at once, each with its file and line. YAML's own guesses about
+types are not used: the record says what a value must be, so ``no``, ``1e9`` and ``08`` mean the same for every key.
 """
 
 from __future__ import annotations
