@@ -1,9 +1,8 @@
 """Text with a unit to a float in SI base units, and back.
 
-Rules: a bit is ``b`` and a byte ``B``; ``k`` is 1000 and ``Ki`` 1024; ``K`` is refused, because nobody can tell
-which of the two
-is meant. Only 0 may be written without a unit. Rates end in ``/s``; ``bps`` and its relatives are refused with the
-right spelling.
+Rules: a bit is ``b`` and a byte ``B``; ``k`` is 1000 and ``Ki`` 1024; ``K`` is refused, because nobody can tell which
+of the two is meant. Only 0 may be written without a unit. Rates end in ``/s``; ``bps`` and its relatives are refused
+with the right spelling.
 
 Dimensions are named by their base unit: ``B``, ``B/s``, ``s``, ``FLOP/s``, ``W``, ``USD``, ``USD/h``, ``1`` (ratios,
 where ``%`` is known)

@@ -1,11 +1,9 @@
 """P/D ratios at which no link binds before the storage NICs do, in closed form.
 
-Let every storage NIC deliver at its capacity: S_p on each prefill node and S_d on each decode node. A prefill node
-then carries the
-traffic of S_p bytes of prefill-read hits and of S_d/ρ bytes of decode-read hits, a decode node that of ρ·S_p and of
-S_d. With ``a_p``
-and ``a_d`` the bytes that a byte of hit puts on a resource under either read path (from the step table), and C its
-capacity:
+Let every storage NIC deliver at its capacity: S_p on each prefill node and S_d on each decode node. A prefill node then
+carries the traffic of S_p bytes of prefill-read hits and of S_d/ρ bytes of decode-read hits, a decode node that of
+ρ·S_p and of S_d. With ``a_p`` and ``a_d`` the bytes that a byte of hit puts on a resource under either read path (from
+the step table), and C its capacity:
 
     a prefill resource holds iff  S_p·a_p + S_d·a_d/ρ <= C,  so  ρ >= S_d·a_d / (C - S_p·a_p)
     a decode resource holds iff   ρ·S_p·a_p + S_d·a_d <= C,  so  ρ <= (C - S_d·a_d) / (S_p·a_p)
@@ -74,8 +72,7 @@ class Range(msgspec.Struct, frozen=True):
     """An interval of P/D. A bound that nothing sets is None.
 
     An empty one has no bounds and names what excludes it: constraints that hold for no P/D at all, else the two that
-    exclude
-    each other.
+    exclude each other.
     """
 
     lower: Any = None

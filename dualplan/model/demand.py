@@ -57,11 +57,9 @@ class TurnDemand(msgspec.Struct, frozen=True, kw_only=True):
     """Means of a turn. Tokens: ``context`` cached, ``hit_tokens`` of it reused, ``computed_tokens`` by prefill,
     ``generated``.
 
-    ``prefill_gpu_seconds`` are summed over GPUs, ``prefill_latency`` is their duration on the GPUs that serve the
-    turn [s].
-    A decode step of an engine takes ``decode_base + decode_slope * sequences + decode_quadratic * sequences**2`` [s].
-    ``passes``: None where prefill is not taken to run in passes. ``sequence_bytes``: KV of a
-    whole sequence at the
+    ``prefill_gpu_seconds`` are summed over GPUs, ``prefill_latency`` is their duration on the GPUs that serve the turn
+    [s]. A decode step of an engine takes ``decode_base + decode_slope * sequences + decode_quadratic * sequences**2``
+    [s]. ``passes``: None where prefill is not taken to run in passes. ``sequence_bytes``: KV of a whole sequence at the
     end of the turn [B]. ``layer_block_bytes``: KV of 64 tokens and one layer [B].
     """
 

@@ -7,8 +7,7 @@ a second, where
     maximise X  subject to  X·((1-φ)·p_r + φ·d_r) <= 1 for all r,  0 <= φ <= 1,
 
 a two-variable linear programme in X_p = (1-φ)X and X_d = φX. Since 1/X is the largest of lines in φ, it is solved by
-walking down
-that convex, piecewise linear envelope: exact on Fractions, and finite because every step takes a new line.
+walking down that convex, piecewise linear envelope: exact on Fractions, and finite because every step takes a new line.
 """
 
 from __future__ import annotations

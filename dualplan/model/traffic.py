@@ -1,10 +1,8 @@
 """The step table: what one turn moves, from where to where, and which resources each movement charges.
 
-Every mode and option is a list of rows (``Step``). Link loads, the closed form, the flow problem and the diagrams
-are derived from
-these rows; a new mode is new rows. Steps carry the numbers of DualPath (arXiv 2602.21548), figures 4a and 4b;
-``r1``-``r3`` are the
-return of the miss bytes, which figure 4b does not label.
+Every mode and option is a list of rows (``Step``). Link loads, the closed form, the flow problem and the diagrams are
+derived from these rows; a new mode is new rows. Steps carry the numbers of DualPath (arXiv 2602.21548), figures 4a and
+4b; ``r1``-``r3`` are the return of the miss bytes, which figure 4b does not label.
 
 Bytes of a row are a sum of the quantities in ``Bytes``. Places are ``storage`` and, on each side, ``host``, ``cnic``
 and ``gpu``.

@@ -238,9 +238,8 @@ def _socket_crossings(hardware: Hardware) -> tuple[float, float]:
     """Shares of storage-NIC traffic and of GPU-side traffic with host memory that pass between sockets.
 
     GPUs are spread over the sockets, and storage NICs too if there are as many as sockets. KV buffers on all sockets
-    lie
-    beside their GPU: then only what a lone storage NIC reads for GPUs elsewhere crosses. Buffers on fewer sockets are
-    crossed to by the GPUs of the others, and by storage NICs there; a lone storage NIC is taken to sit with them.
+    lie beside their GPU: then only what a lone storage NIC reads for GPUs elsewhere crosses. Buffers on fewer sockets
+    are crossed to by the GPUs of the others, and by storage NICs there; a lone storage NIC is taken to sit with them.
     """
     sockets = hardware.dram.sockets
     buffers = hardware.dram.buffer_sockets or sockets

@@ -21,9 +21,8 @@ def workload_of_trace(trace: Trace, name: str) -> Workload:
     server, are hits.
 
     Where only the growth of sessions is known, whole blocks of 64 tokens of the cached prefix hit. Raises InputError
-    where every
-    request is free of computed or generated tokens, or nothing tells the cached part and all of the prompt would be
-    computed.
+    where every request is free of computed or generated tokens, or nothing tells the cached part and all of the prompt
+    would be computed.
     """
     mix = turn_mix(trace)
 
