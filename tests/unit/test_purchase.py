@@ -71,6 +71,16 @@ def test_cheapest_is_that_of_enumeration(turns, spare, headroom, prices):
         assert plans[0].cost is None
 
 
+@pytest.mark.parametrize("spare", [0, 1])
+def test_as_many_splits_as_asked(spare):
+    """Points are evaluated in chunks; those that are good may lie in several."""
+    found = scenario("dualpath-hopper")
+    wanted = Wanted(turns_per_s=62.8, max_nodes=10, spare=spare)
+    plans = find_plans(kinds([found]), wanted, splits=3).plans
+    expected = enumerated(found, wanted, (8, 8))[:3]
+    assert [(plan.prefill_nodes, plan.decode_nodes) for plan in plans] == [row[3:] for row in expected]
+
+
 def test_unequal_prices_decide_the_split():
     found = scenario("dgx-h100", "dgx-h200")
     prices = Prices(per_hour={"dgx-h100": 10.0, "dgx-h200": 70.0})

@@ -278,12 +278,13 @@ class _Search:
     def cheapest(self, splits: int) -> list[tuple[int, int]]:
         """The cheapest good points; of equal cost and size those with more head-room."""
         likely = np.flatnonzero(self._likely() & (self.bounds.turns_per_s >= self.needed))
+        chosen: list[int] = []
         for members in self._chunks(likely):
             self._evaluate(members)
-            chosen = self._chosen(members, splits)
-            if chosen:
-                return [(int(self.prefill[i]), int(self.decode[i])) for i in chosen]
-        return []
+            chosen += self._chosen(members, splits - len(chosen))
+            if len(chosen) >= splits:
+                break
+        return [(int(self.prefill[i]), int(self.decode[i])) for i in chosen]
 
     def _likely(self) -> NDArray[np.bool_]:
         """Points that the bounds of their sides do not rule out, whatever rate they carry."""
