@@ -11,8 +11,8 @@ their prompt, all of them at the maximum length. A turn whose prompt would reach
 would pass it is cut there.
 
 Scores come from a Sobol sequence scrambled by the seed, each moved to the middles of equal strata: 500 trajectories
-then have the means of 5,000, and their slowest one, which ends a run of few agents, is nearly as slow with every seed. The
-cut sets of one seed and count hold the same trajectories.
+then have the means of 5,000, and their slowest one, which ends a run of few agents, is nearly as slow with every seed.
+The cut sets of one seed and count hold the same trajectories.
 """
 
 from __future__ import annotations

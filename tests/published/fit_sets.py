@@ -142,7 +142,8 @@ def residuals(chosen: ParameterSet, agents: tuple[int, ...] = (), rates: tuple[f
 def fit(start: ParameterSet, steps: int = 8, **points: Any) -> tuple[ParameterSet, dict[str, float]]:
     """The set nearest to the published points, and its residuals: damped least squares (Levenberg and Marquardt) on the
     logarithms of the parameters, kept in their bounds. The derivatives come from differences at the start of each
-    round and follow by Broyden's rule. Residuals beyond one standard deviation count less than squared (soft L1), as a misread pixel would.
+    round and follow by Broyden's rule. Residuals beyond one standard deviation count less than squared (soft L1), as a
+    misread pixel would.
     """
     names = FITTED[start.model]
     low, high = (np.log([BOUNDS[name][i] for name in names]) for i in (0, 1))
