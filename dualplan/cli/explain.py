@@ -113,6 +113,8 @@ def _chosen(scenario: Scenario, names: list[str]) -> tuple[Equation, ...]:
     if not names:
         return found
     known = list(dict.fromkeys(equation.name for equation in found))
+    printed = {title.lower(): name for name, title in TITLES.items()}
+    names = [_as_named(name, printed, {*known, *GROUPS, *TITLES}) for name in names]
     problems = []
     for name in names:
         if name in known or name in GROUPS:
@@ -120,11 +122,20 @@ def _chosen(scenario: Scenario, names: list[str]) -> tuple[Equation, ...]:
         if name in TITLES:
             problems.append(problem(name, "this deployment has no such resource, or it sets no limit here"))
         else:
-            hint = did_you_mean(name[:60], [*known, *GROUPS]) or "see: dualplan explain SCENARIO"
+            hint = did_you_mean(name[:60].lower(), [*known, *GROUPS]) or "see: dualplan explain SCENARIO"
             problems.append(problem("NAME", f'"{name[:60]}" is no equation of this answer', hint))
     if problems:
         raise InputError("", problems=problems)
     return tuple(equation for equation in found if equation.name in names or equation.group in names)
+
+
+def _as_named(name: str, printed: dict[str, str], names: set[str]) -> str:
+    """A name as it stands in JSON, for one that may be given as it is printed, in any case."""
+    if name in names:
+        return name
+    plain = " ".join(name.lower().split())
+    joined = plain.replace(" ", "_")
+    return printed.get(plain, joined if joined in names else name)
 
 
 def _solved(scenario: Scenario, name: str, target: str | None, range_: str) -> Solution | str:

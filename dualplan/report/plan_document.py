@@ -250,8 +250,9 @@ def assumption_lines(answer: Answer) -> list[str]:
     plans = purchase.plans if purchase is not None else ()
     if plans:
         found.append(
-            "the store holds the agents under way (unloaded times, a lower bound); the cost is that of nodes alone, "
-            "without store, switches and space"
+            "the store holds the agents under way at half their length and unloaded times; a run may hold half as much "
+            "again and more (size working-set --simulate); the cost is that of nodes alone, without store, switches "
+            "and space"
         )
         found += assumptions(plans[0].answer)
     return found
@@ -265,7 +266,7 @@ def _about_the_demand(answer: Answer, wanted: Wanted) -> list[str]:
     if answer.slo_defaults:
         found.append("SLO not given, so " + " and ".join(answer.slo_defaults) + " by default")
     if not (answer.purchase and any(plan.confirmed for plan in answer.purchase.plans)):
-        found.append("rates are steady upper bounds without queueing: --confirm simulates, --headroom leaves room")
+        found.append("rates are steady, without queueing: --confirm simulates, --headroom leaves room")
     missing: dict[str, list[str]] = {}
     for kind in answer.kinds:
         for _, hardware in kind.scenario.sides:

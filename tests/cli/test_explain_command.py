@@ -164,3 +164,16 @@ def test_lengths_of_turns_that_differ_are_scaled_and_it_says_so():
     assert data["note"] is None
     back = dualplan("feasible", PAPER, *ROW, "--set", f"workload.append={data['value']}", "--json")
     assert json.loads(back.stdout)["throughput"]["turns_per_s"] == pytest.approx(40, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("printed", "name"),
+    [
+        ("decode HBM", "decode_hbm"),
+        ("prefill storage NIC in", "prefill_snic_ingress"),
+        ("Decode  cnic WRITE", "decode_cnic_write"),
+    ],
+)
+def test_a_name_may_be_given_as_it_is_printed(printed, name):
+    assert dualplan("explain", PAPER, printed).stdout == dualplan("explain", PAPER, name).stdout
+    assert dualplan("explain", PAPER, printed).returncode == 0
