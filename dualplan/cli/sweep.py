@@ -13,7 +13,7 @@ from dualplan.cli.scenario_flags import KEY_OF_FLAG, ScenarioFlags, scenario_com
 
 if TYPE_CHECKING:
     from dualplan.cli.sweep_file import Journal
-    from dualplan.plan.sweep.points import Block, Made, Part, Points
+    from dualplan.plan.sweep.points import Made, Points
     from dualplan.plan.sweep.simulated_point import Simulated
     from dualplan.plan.sweep.table import Table
     from dualplan.report.sweep import Answer
@@ -212,11 +212,11 @@ def _call(
     warm_up: str | None,
     count: int,
 ) -> Simulated:
-    from dualplan.plan.sweep.simulated_point import MANY, Simulated, agents_of, factor_of
+    from dualplan.plan.sweep.simulated_point import Simulated, agents_of, factor_of, for_points
     from dualplan.units import parse
 
     times = {"duration": duration, "warm_up": warm_up}
-    return Simulated(
+    call = Simulated(
         agents=None if options["agents"] is None else agents_of(options["agents"], "--agents"),
         find_capacity=find_capacity,
         **{
@@ -224,8 +224,9 @@ def _call(
         },
         **{name: parse(text, "s", f"--{name.replace('_', '-')}") for name, text in times.items() if text is not None},
         trace=str(flags.workload_path()) if scenario.workload.mix else None,
-        compiled=True if count >= MANY else None,
+        compiled=None,
     )
+    return for_points(call, count)
 
 
 def _source(flags: ScenarioFlags, scenario: Scenario, points: Points, call: Simulated | None) -> Made:
@@ -279,12 +280,13 @@ def _run(
 
     from dualplan.cli.progress import progress
     from dualplan.plan.sweep.points import parts_of
+    from dualplan.plan.sweep.workers import blocks
 
     left = np.arange(points.count) if journal is None else journal.begin(table)
     parts = parts_of(points, call, left)
     seen = False
     with progress("points") as show_progress:
-        for block in _blocks(source, call, parts, where):
+        for block in blocks(source, call, parts, jobs=where.jobs, cluster=where.cluster):
             table.put(block)
             if journal is not None:
                 journal.append(table, block.positions)
@@ -292,16 +294,6 @@ def _run(
             if not seen and "feasible" in table.columns:
                 seen = True
                 yield
-
-
-def _blocks(source: Made, call: Simulated | None, parts: list[Part], where: _Where) -> Iterator[Block]:
-    from dualplan.plan.sweep.workers import here, on_cluster, on_processes
-
-    if where.cluster is not None:
-        return on_cluster(source, call, parts, where.cluster)
-    if where.jobs > 1 and len(parts) > 1:
-        return on_processes(source, call, parts, where.jobs)
-    return here(source, call, parts)
 
 
 def _answer(

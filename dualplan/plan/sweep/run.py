@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualplan.plan.sweep.points import Points, assignments, made, parts_of, points_of
-from dualplan.plan.sweep.simulated_point import MANY, SIMULATED_KEYS, Simulated
+from dualplan.plan.sweep.simulated_point import SIMULATED_KEYS, Simulated, for_points
 from dualplan.plan.sweep.table import Table, key_columns
-from dualplan.plan.sweep.workers import here, on_cluster, on_processes
+from dualplan.plan.sweep.workers import blocks
 from dualplan.spec.change import NAMED, changed
 from dualplan.spec.scenario import Scenario
 from dualplan.spec.vary import NODE_KEYS, Axis, parse_axis
@@ -63,15 +63,10 @@ def sweep(
     points = points_of(scenario, axes, zipped=zipped, nodes=nodes, ratios=ratios)
     read = [axis.key for axis in axes if axis.key in NAMED and axis.key not in SIMULATED_KEYS]
     source = made(points, read, lambda pairs: changed(scenario, assignments(pairs, "vary")))
-    if simulate is not None and simulate.compiled is None and points.count >= MANY:
-        simulate = msgspec.structs.replace(simulate, compiled=True)
+    simulate = simulate and for_points(simulate, points.count)
     table = Table(points, key_columns(points))
     parts = parts_of(points, simulate, np.arange(points.count))
-    if cluster is not None:
-        blocks = on_cluster(source, simulate, parts, cluster)
-    else:
-        blocks = on_processes(source, simulate, parts, jobs) if jobs > 1 else here(source, simulate, parts)
-    for block in blocks:
+    for block in blocks(source, simulate, parts, jobs=jobs, cluster=cluster):
         table.put(block)
     none = np.full(points.count, None, dtype=object)
     return Swept(points=points, columns={**table.columns, "error": table.columns.get("error", none)})

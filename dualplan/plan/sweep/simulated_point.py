@@ -38,6 +38,11 @@ class Simulated(msgspec.Struct, frozen=True, kw_only=True):
     compiled: bool | None = None
 
 
+def for_points(call: Simulated, count: int) -> Simulated:
+    """The same for a sweep of ``count`` points: compiled where that pays, unless the call decides it."""
+    return msgspec.structs.replace(call, compiled=True) if call.compiled is None and count >= MANY else call
+
+
 def simulate_point(scenario: Scenario, call: Simulated, pairs: Mapping[str, str]) -> dict[str, Any]:
     """The figures of one run, named as the keys of ``simulate --json``.
 

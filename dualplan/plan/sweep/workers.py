@@ -17,6 +17,17 @@ TRIES = 3
 """Times that a part is begun when the process that works on it is lost."""
 
 
+def blocks(
+    source: Source, call: Simulated | None, parts: Sequence[Part], *, jobs: int, cluster: str | None
+) -> Iterator[Block]:
+    """The answers of parts from where they are to run: the cluster at this address, else so many processes."""
+    if cluster is not None:
+        return on_cluster(source, call, parts, cluster)
+    if jobs > 1 and len(parts) > 1:
+        return on_processes(source, call, parts, jobs)
+    return here(source, call, parts)
+
+
 def here(source: Source, call: Simulated | None, parts: Sequence[Part]) -> Iterator[Block]:
     """One after the other in this process."""
     for part in parts:
