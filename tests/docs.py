@@ -71,12 +71,21 @@ def commands(block: Block) -> list[Command]:
     return found
 
 
+def examples() -> list[tuple[str, str]]:
+    """Every command by name, groups included, with the example of its help."""
+    from dualplan.cli import app
+
+    entries = {**app.COMMANDS}
+    for group, (_, inner) in app.GROUPS.items():
+        entries |= {f"{group} {name}": entry for name, entry in inner.items()}
+    return [(name, entry.example) for name, entry in entries.items()]
+
+
 def command_reference() -> str:
     """commands.md: the help of every command, in the order of the help."""
-    from dualplan.cli import app
     from tests.cli.runner import in_process
 
-    names = [*app.COMMANDS, *(f"{group} {name}" for group, (_, inner) in app.GROUPS.items() for name in inner)]
+    names = [name for name, _ in examples()]
     lines = [
         "# Commands",
         "",

@@ -12,7 +12,7 @@ import io
 import os
 import sys
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -21,56 +21,189 @@ from dualplan.cli.command import FastCommand, FastGroup
 from dualplan.cli.options import ClosedPipeError, print_text
 from dualplan.errors import DualplanError
 
-COMMANDS: dict[str, str] = {
-    "feasible": "feasible.feasible",
-    "simulate": "simulate.simulate",
-    "sweep": "sweep.sweep",
-    "plan": "plan.plan",
-    "explain": "explain.explain",
-    "report": "report.report",
-    "compare": "compare.compare",
-    "ratio": "ratio.ratio",
-    "validate": "validate.validate",
-    "calibrate": "calibrate.calibrate",
-    "flow": "flow.flow",
-    "qos": "qos.qos",
-    "init": "scenario.init",
-}
-"""The commands, each with the module of ``dualplan.cli`` and the function that it is."""
 
-GROUPS: dict[str, tuple[str, dict[str, str]]] = {
+class Entry(NamedTuple):
+    """One command: the module of ``dualplan.cli`` and the function that it is, what lists of commands say of it, and a
+    call to start from. The summary takes one line of 80 columns.
+    """
+
+    place: str
+    summary: str
+    example: str
+
+
+COMMANDS: dict[str, Entry] = {
+    "feasible": Entry(
+        "feasible.feasible",
+        "Is a P/D deployment free of bottlenecks? Rate, range, what binds.",
+        "dualplan feasible my.yaml --arrival-rate 0.4",
+    ),
+    "simulate": Entry(
+        "simulate.simulate",
+        "Agents over time: JCT, TTFT, TPOT, capacity under an SLO.",
+        "dualplan simulate my.yaml --agents 64",
+    ),
+    "sweep": Entry(
+        "sweep.sweep",
+        "The same over nodes, P/D, hardware or any key, a row a point.",
+        "dualplan sweep my.yaml --vary pd=1:5..5:1 --nodes 6",
+    ),
+    "plan": Entry(
+        "plan.plan",
+        "The cheapest deployments for a demand and an SLO; upgrades.",
+        "dualplan plan my.yaml --arrival-rate 0.4 --slo-ttft 4s",
+    ),
+    "explain": Entry(
+        "explain.explain",
+        "The equations of an answer with their numbers, solved for any X.",
+        'dualplan explain my.yaml "decode HBM" turns/s',
+    ),
+    "report": Entry(
+        "report.report",
+        "The document for a capacity review, as HTML or Markdown.",
+        "dualplan report my.yaml --arrival-rate 0.4 -o review.html",
+    ),
+    "compare": Entry(
+        "compare.compare",
+        "Scenarios side by side, with every input that differs.",
+        "dualplan compare my.yaml other.yaml",
+    ),
+    "ratio": Entry(
+        "ratio.ratio",
+        "GB of KV-cache to load per PFLOP of compute, by model.",
+        "dualplan ratio deepseek-v3.2 qwen2.5-32b --context 16384,65536",
+    ),
+    "validate": Entry(
+        "validate.validate",
+        "How accurate is it? Published figures against predictions.",
+        "dualplan validate range lanes --list",
+    ),
+    "calibrate": Entry(
+        "calibrate.calibrate",
+        "Efficiencies of a profile, fitted to your own measurements.",
+        "dualplan calibrate my.yaml --measurements measured.csv",
+    ),
+    "flow": Entry(
+        "flow.flow",
+        "When each flow of a flow problem ends, links shared max-min.",
+        "dualplan flow case.json",
+    ),
+    "qos": Entry(
+        "qos.qos",
+        "What InfiniBand lanes or RoCE classes get, KV among them.",
+        "dualplan qos opensm.conf --kv-lane 2",
+    ),
+    "init": Entry("scenario.init", "Write a commented scenario to start from.", "dualplan init -o my.yaml"),
+}
+"""The commands by name."""
+
+GROUPS: dict[str, tuple[str, dict[str, Entry]]] = {
     "size": (
-        "Storage for a load: working set, servers, load or recompute, a DRAM pool, a remote site.",
+        "Storage for a load: working set, servers, DRAM pool, remote site.",
         {
-            "working-set": "size.working_set",
-            "store": "size.store",
-            "break-even": "size.break_even",
-            "pool": "size.pool",
-            "wan": "size.wan",
+            "working-set": Entry(
+                "size.working_set",
+                "KV-cache of the agents under way at a rate.",
+                "dualplan size working-set my.yaml --arrival-rate 0.4",
+            ),
+            "store": Entry(
+                "size.store",
+                "Storage servers, bytes written a day, drive life.",
+                "dualplan size store my.yaml --retention 24h --server-read 40GB/s",
+            ),
+            "break-even": Entry(
+                "size.break_even",
+                "Load or recompute: the bandwidth above which loading wins.",
+                "dualplan size break-even my.yaml --context 8192,131072",
+            ),
+            "pool": Entry(
+                "size.pool",
+                "A DRAM pool beside storage: its share of hits, the rate.",
+                "dualplan size pool my.yaml --trace trace.jsonl --capacity 2TB,8TB",
+            ),
+            "wan": Entry(
+                "size.wan",
+                "KV-cache at another site: load it or compute it again.",
+                "dualplan size wan my.yaml --bandwidth 10Gb/s --latency 30ms",
+            ),
         },
     ),
-    "scenario": ("Scenario files.", {"schema": "scenario.schema"}),
+    "scenario": (
+        "The JSON Schema of scenario files.",
+        {
+            "schema": Entry(
+                "scenario.schema",
+                "Print the JSON Schema of a scenario file, for editors.",
+                "dualplan scenario schema -o scenario.schema.json",
+            )
+        },
+    ),
     "hardware": (
-        "Hardware profiles.",
+        "Hardware profiles: list, show, schema, import from captures.",
         {
-            "list": "hardware.list_hardware",
-            "show": "hardware.show",
-            "schema": "hardware.schema",
-            "import": "hardware_import.import_hardware",
+            "list": Entry("hardware.list_hardware", "The shipped profiles, a line each.", "dualplan hardware list"),
+            "show": Entry(
+                "hardware.show", "Every value of one profile, with its source.", "dualplan hardware show dgx-h200"
+            ),
+            "schema": Entry(
+                "hardware.schema",
+                "Print the JSON Schema of a profile, for editors.",
+                "dualplan hardware schema -o profile.schema.json",
+            ),
+            "import": Entry(
+                "hardware_import.import_hardware",
+                "A profile from nvidia-smi, ibstat and other captures.",
+                "dualplan hardware import topo.txt ibstat.txt",
+            ),
         },
     ),
-    "model": ("Models.", {"list": "model.list_models", "show": "model.show"}),
-    "workload": ("Workloads.", {"list": "workload.list_workloads", "show": "workload.show"}),
-    "trace": (
-        "Serving traces.",
+    "model": (
+        "Models: list, show one from its config.json.",
         {
-            "inspect": "trace.inspect",
-            "convert": "trace.convert",
-            "fit": "trace_fit.fit",
-            "generate": "trace_fit.generate",
+            "list": Entry("model.list_models", "The shipped models, a line each.", "dualplan model list"),
+            "show": Entry(
+                "model.show",
+                "KV bytes, parameters, weights and FLOPs of one model.",
+                "dualplan model show path/to/config.json",
+            ),
+        },
+    ),
+    "workload": (
+        "Workloads: list, show.",
+        {
+            "list": Entry("workload.list_workloads", "The shipped workloads, a line each.", "dualplan workload list"),
+            "show": Entry(
+                "workload.show",
+                "Lengths, hit rates and sources of one workload.",
+                "dualplan workload show dualpath-32k",
+            ),
+        },
+    ),
+    "trace": (
+        "Serving traces: inspect, convert, fit a workload, generate.",
+        {
+            "inspect": Entry(
+                "trace.inspect",
+                "Lengths, sessions, arrivals and hit rates of a trace.",
+                "dualplan trace inspect trace.jsonl",
+            ),
+            "convert": Entry(
+                "trace.convert",
+                "Write a trace in another format.",
+                "dualplan trace convert trace.jsonl out.jsonl.gz --to burstgpt",
+            ),
+            "fit": Entry(
+                "trace_fit.fit", "A workload fitted to a trace.", "dualplan trace fit trace.jsonl -o fitted.yaml"
+            ),
+            "generate": Entry(
+                "trace_fit.generate",
+                "Trajectories that reproduce a workload, as a trace.",
+                "dualplan trace generate dualpath-32k -n 100 -o made.jsonl",
+            ),
         },
     ),
 }
+"""Groups of commands: what they are about, and their commands by name."""
 
 
 def run(arguments: list[str]) -> int:
@@ -150,16 +283,21 @@ def _command_line(arguments: list[str]) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_main_options)
-    for name, place in COMMANDS.items():
+    for name, entry in COMMANDS.items():
         if named in (None, name):
-            app.command(name, cls=FastCommand)(_function(place))
-    for group, (about, places) in GROUPS.items():
+            _add(app, name, entry)
+    for group, (about, entries) in GROUPS.items():
         if named in (None, group):
             sub_app = typer.Typer(cls=FastGroup, help=about, no_args_is_help=True, rich_markup_mode=None)
-            for name, place in places.items():
-                sub_app.command(name, cls=FastCommand)(_function(place))
-            app.add_typer(sub_app, name=group)
+            for name, entry in entries.items():
+                _add(sub_app, name, entry)
+            app.add_typer(sub_app, name=group, short_help=about)
     return app
+
+
+def _add(app: typer.Typer, name: str, entry: Entry) -> None:
+    command = app.command(name, cls=FastCommand, short_help=entry.summary, epilog=f"Example: {entry.example}")
+    command(_function(entry.place))
 
 
 def _function(place: str) -> Callable[..., None]:

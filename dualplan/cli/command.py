@@ -22,14 +22,26 @@ class FastCommand(TyperCommand):
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        """Read the arguments, a picture's name after --plot as that of the plot."""
+        """Read the arguments, a picture's name after --plot as that of the plot.
+
+        What is missing is said with the example of the help.
+        """
         if any("--plot-file" in parameter.opts for parameter in self.params):
             args = _with_plot_file(args)
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            if hasattr(error, "param_type") and self.epilog:  # that of missing ones alone
+                error.message = self.epilog
+            raise
 
     def get_params(self, ctx: Any) -> Any:
         """All parameters, that of --help included."""
         return _converted_plainly(super().get_params(ctx))
+
+    def get_short_help_str(self, limit: int = 45) -> str:
+        """The summary, whole: on a narrow terminal it takes more lines, and nothing is cut."""
+        return self.short_help or super().get_short_help_str(limit)
 
 
 class FastGroup(TyperGroup):
@@ -38,6 +50,10 @@ class FastGroup(TyperGroup):
     def get_params(self, ctx: Any) -> Any:
         """All parameters, that of --help included."""
         return _converted_plainly(super().get_params(ctx))
+
+    def get_short_help_str(self, limit: int = 45) -> str:
+        """The summary, whole."""
+        return self.short_help or super().get_short_help_str(limit)
 
 
 def _with_plot_file(args: list[str]) -> list[str]:

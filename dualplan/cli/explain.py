@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,13 +15,16 @@ if TYPE_CHECKING:
     from dualplan.plan.explain.solve_for import Solution
     from dualplan.spec.scenario import Scenario
 
+MOST_NAMES = 6
+"""Names that are suggested for a word that many have."""
+
 
 @scenario_command
 def explain(
     flags: ScenarioFlags,
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME]...", help="Resources as feasible prints them, quantities or groups."),
+        typer.Argument(metavar="NAME", help="What feasible prints: a resource, turns/s, TPOT, range; or a symbol."),
     ] = None,
     solve_for: Annotated[
         str | None,
@@ -104,7 +108,7 @@ def _names(flags: ScenarioFlags, names: list[str]) -> list[str]:
 
 def _chosen(scenario: Scenario, names: list[str]) -> tuple[Equation, ...]:
     """The equations of these names, in their order; all of them without names. Raises InputError."""
-    from dualplan.errors import InputError, did_you_mean, problem
+    from dualplan.errors import InputError, problem
     from dualplan.plan.explain.derivations import equations
     from dualplan.plan.explain.equation import GROUPS
     from dualplan.plan.resources import TITLES
@@ -113,8 +117,9 @@ def _chosen(scenario: Scenario, names: list[str]) -> tuple[Equation, ...]:
     if not names:
         return found
     known = list(dict.fromkeys(equation.name for equation in found))
-    printed = {title.lower(): name for name, title in TITLES.items()}
-    names = [_as_named(name, printed, {*known, *GROUPS, *TITLES}) for name in names]
+    printed = {title.lower(): name for name, title in TITLES.items()} | WORDS
+    symbols = {equation.symbol: equation.name for equation in found if equation.kind == "value"}
+    names = [_as_named(name, printed, symbols, {*known, *GROUPS, *TITLES}) for name in names]
     problems = []
     for name in names:
         if name in known or name in GROUPS:
@@ -122,20 +127,54 @@ def _chosen(scenario: Scenario, names: list[str]) -> tuple[Equation, ...]:
         if name in TITLES:
             problems.append(problem(name, "this deployment has no such resource, or it sets no limit here"))
         else:
-            hint = did_you_mean(name[:60].lower(), [*known, *GROUPS]) or "see: dualplan explain SCENARIO"
+            hint = _hint(name[:60].lower(), known, [*known, *GROUPS, *symbols])
             problems.append(problem("NAME", f'"{name[:60]}" is no equation of this answer', hint))
     if problems:
         raise InputError("", problems=problems)
     return tuple(equation for equation in found if equation.name in names or equation.group in names)
 
 
-def _as_named(name: str, printed: dict[str, str], names: set[str]) -> str:
-    """A name as it stands in JSON, for one that may be given as it is printed, in any case."""
+WORDS = {
+    "rate": "throughput",
+    "the rate": "throughput",
+    "p/d": "range",
+    "p/d range": "range",
+    "pd": "range",
+    "ttft": "ttft_unloaded_s",
+    "tpot": "tpot_s",
+    "links": "loads",
+    "load": "loads",
+    "capacity": "capacities",
+    "bound": "range",
+    "bounds": "range",
+    "latencies": "latency",
+    "pair": "pairs",
+}
+"""Everyday words for quantities and groups."""
+
+
+def _as_named(name: str, printed: dict[str, str], symbols: dict[str, str], names: set[str]) -> str:
+    """A name as it stands in JSON, for one that may be given as it is printed, in any case, or as a symbol."""
     if name in names:
         return name
     plain = " ".join(name.lower().split())
-    joined = plain.replace(" ", "_")
-    return printed.get(plain, joined if joined in names else name)
+    joined = plain.replace("/", "_per_").replace(" ", "_")
+    if plain in printed:
+        return printed[plain]
+    return joined if joined in names else symbols.get(name, name)
+
+
+def _hint(word: str, known: Sequence[str], close: Sequence[str]) -> str:
+    """The names that have all these words, else the one that is nearest."""
+    from dualplan.errors import did_you_mean
+    from dualplan.plan.resources import TITLES, few
+
+    words = {name: {*name.split("_"), *TITLES.get(name, "").lower().split()} for name in known}
+    parts = [name for name in known if word and words[name].issuperset(word.split())]
+    parts.sort(key=lambda name: name not in TITLES)  # of many first the resources, which feasible prints
+    if len(parts) > 1:
+        return f"did you mean {few(parts, ' or ', MOST_NAMES)}? All names: dualplan explain SCENARIO"
+    return did_you_mean(word, [*parts, *close]) or "all names: dualplan explain SCENARIO"
 
 
 def _solved(scenario: Scenario, name: str, target: str | None, range_: str) -> Solution | str:

@@ -24,7 +24,7 @@ _SHOWN = 8
 def import_hardware(
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE...", help="Captures of one machine, - for standard input.", show_default=False),
+        typer.Argument(metavar="FILE", help="Captures of one machine, - for standard input.", show_default=False),
     ],
     compute: Annotated[
         str | None, typer.Option("--compute", metavar="NIC,...", help="NICs that you know to be compute NICs.")

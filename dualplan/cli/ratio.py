@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -38,7 +39,7 @@ _BATCH_MODELS = ("ds-27b", "deepseek-v3.2", "qwen2.5-32b")
 def ratio(
     models: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[MODEL]...", help="Shipped names, files or directories; without: the paper's five."),
+        typer.Argument(metavar="MODEL", help="Shipped names, files or directories; without: the paper's five."),
     ] = None,
     append: Annotated[
         int | None, typer.Option(metavar="TOKENS", help="Tokens that a turn appends, 429 (300 with --batch).")
@@ -183,81 +184,70 @@ def _batch(models: list[str] | None, append: int | None, context: str | None) ->
 
 
 def _print(console: Console, data: dict[str, Any], contexts: list[int], bars: bool) -> None:
-    from rich.table import Table
-
-    from dualplan.units import significant
-
     rows = data["rows"]
     append = rows[0]["append"]
-    console.print(f"GB of KV-cache to load per PFLOP of compute, {append:,} tokens appended", style="bold")
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("model", no_wrap=True)
-    table.add_column("KV")
-    for tokens in contexts:
-        table.add_column(f"{tokens:,}", justify="right", no_wrap=True)
-        table.add_column("", no_wrap=True)
-    for start in range(0, len(rows), len(contexts)):
-        group = rows[start : start + len(contexts)]
-        cells = []
-        for row in group:
-            printed = row["published_gb_per_pflop"]
-            cells += [significant(row["gb_per_pflop"]), f"(paper {printed:g})" if printed is not None else ""]
-        table.add_row(group[0]["model"], group[0]["kv_format"], *cells)
-    console.print(table)
+    _wrapped(console, f"GB of KV-cache to load per PFLOP of compute, {append:,} tokens appended", "bold")
+    groups = [rows[start : start + len(contexts)] for start in range(0, len(rows), len(contexts))]
+    columns = [_with_printed(tokens, group) for tokens, group in zip(contexts, zip(*groups, strict=True), strict=True)]
+    header = ["model", "KV", *(column[0] for column in columns)]
+    cells = [
+        [group[0]["model"], group[0]["kv_format"], *(column[number] for column in columns)]
+        for number, group in enumerate(groups, start=1)
+    ]
+    _table(console, header, cells, "l" * len(header))
     console.print()
-    console.print(data["convention"]["text"])
+    _wrapped(console, data["convention"]["text"])
     if "hardware_trend" in data:
         _print_trend(console, data["hardware_trend"], bars)
 
 
-def _print_trend(console: Console, trend: list[dict[str, Any]], bars: bool) -> None:
-    from rich.table import Table
+def _with_printed(tokens: int, rows: Sequence[dict[str, Any]]) -> list[str]:
+    """The column of a context with its head: values, each with the published one beside it."""
+    from dualplan.units import significant
 
+    values = [f"{tokens:,}", *(significant(row["gb_per_pflop"]) for row in rows)]
+    room = max(map(len, values))
+    printed = [row["published_gb_per_pflop"] for row in rows]
+    beside = ["", *("" if value is None else f"  (paper {value:g})" for value in printed)]
+    return [f"{value:>{room}}{text}" for value, text in zip(values, beside, strict=True)]
+
+
+def _print_trend(console: Console, trend: list[dict[str, Any]], bars: bool) -> None:
     from dualplan.units import significant
 
     console.print()
     console.print("Network bytes per FLOP by GPU generation", style="bold")
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for title in ("GPU", "type", "TFLOPS", "NIC Gb/s", "HBM GB", "B per kFLOP", "fall from A100"):
-        table.add_column(title, justify="left" if title in ("GPU", "type") else "right", no_wrap=True)
-    for row in trend:
-        table.add_row(
-            row["gpu"],
-            row["dtype"],
+    cells = [
+        (
+            f"{row['gpu']} {row['dtype']}",
             f"{row['flop_per_s'] / 1e12:,.0f}",
             f"{row['nic_bytes_per_s'] * 8 / 1e9:.0f}",
             f"{row['hbm_bytes'] / 1e9:.0f}",
             significant(row["nic_bytes_per_flop"] * 1000),
             f"{significant(row['fall_from_a100_bf16'])}x",
         )
-    console.print(table)
+        for row in trend
+    ]
+    header = ("GPU", "TFLOPS", "NIC Gb/s", "HBM GB", "B/kFLOP", "fall from A100")
+    _table(console, header, cells, "lrrrrr")
     if bars:
         console.print()
         _print_bars(console, [(f"{row['gpu']} {row['dtype']}", 1000 * row["nic_bytes_per_flop"]) for row in trend])
     console.print()
-    console.print("The fall of the first three rows mixes number formats; the last two compare bf16 with bf16.")
+    _wrapped(console, "The fall of the first three rows mixes number formats; the last two compare bf16 with bf16.")
 
 
 def _print_batch(console: Console, data: dict[str, Any], bars: bool) -> None:
-    from rich.table import Table
-
-    console.print(
-        f"Requests/s of prefill passes against passes of one request, {data['append']:,} tokens appended to "
-        f"{data['context']:,}",
-        style="bold",
-    )
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("batch", justify="right")
+    about = "Requests/s of prefill passes against passes of one request"
+    _wrapped(console, f"{about}, {data['append']:,} tokens appended to {data['context']:,}", "bold")
     names = list(dict.fromkeys(row["model"] for row in data["rows"]))
-    for name in names:
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("paper", justify="right", no_wrap=True)
+    table = []
     for batch in dict.fromkeys(row["batch"] for row in data["rows"]):
         group = [row for row in data["rows"] if row["batch"] == batch]
         printed = group[0]["published"]
         cells = [f"{row['relative']:.2f}" for row in group]
-        table.add_row(str(batch), *cells, "-" if printed is None else f"{printed:.2f}")
-    console.print(table)
+        table.append([str(batch), *cells, "-" if printed is None else f"{printed:.2f}"])
+    _table(console, ["batch", *names, "paper"], table, "r" * (len(names) + 2))
     if bars:
         for name in names:
             console.print()
@@ -266,7 +256,20 @@ def _print_batch(console: Console, data: dict[str, Any], bars: bool) -> None:
             _print_bars(console, [(str(row["batch"]), row["relative"]) for row in group])
     console.print()
     for line in data["assumptions"]:
-        console.print(line)
+        _wrapped(console, line)
+
+
+def _table(console: Console, header: Sequence[str], cells: Sequence[Sequence[str]], align: str) -> None:
+    from dualplan.report.columns import aligned
+
+    for row, line in aligned(header, cells, align, max(console.width, 40), indent=""):
+        console.print(line, style="bold" if row is None else None, soft_wrap=True)
+
+
+def _wrapped(console: Console, text: str, style: str | None = None) -> None:
+    from textwrap import fill
+
+    console.print(fill(text, max(console.width, 40), break_on_hyphens=False), style=style, soft_wrap=True)
 
 
 def _print_bars(console: Console, values: list[tuple[str, float]]) -> None:

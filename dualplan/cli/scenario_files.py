@@ -13,7 +13,7 @@ from dualplan.cli.scenario_flags import ScenarioFlags, scenario_command
 
 FilesArgument = Annotated[
     list[Path] | None,
-    typer.Argument(metavar="SCENARIO...", help="Scenario files (see: dualplan init).", show_default=False),
+    typer.Argument(metavar="SCENARIO", help="Scenario files (see: dualplan init).", show_default=False),
 ]
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import shlex
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -29,9 +30,13 @@ MOST_FILES = 100_000
 
 
 def validate(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KIND", help="Kinds of figures, such as range or jct; else all.", show_default=False),
+    ] = None,
     full: Annotated[bool, typer.Option("--full", help="All figures; the largest run takes half a minute.")] = False,
     only: Annotated[
-        list[str] | None, typer.Option("--only", metavar="KIND", help="Figures of this kind only; may be repeated.")
+        list[str] | None, typer.Option("--only", metavar="KIND", help="The same as an option; may be repeated.")
     ] = None,
     samples: Annotated[
         Path | None, typer.Option("--samples", metavar="DIR", help="Folder with public traces, as released.")
@@ -50,12 +55,12 @@ def validate(
 
     Without --full: figures of the steady model and of small simulations, in under 30 s. Ends with 4 if a figure lies
     outside its stated tolerance. Goals are of the errors of a whole kind; one that is missed is shown and changes
-    nothing about the exit code.
+    nothing about the exit code. A scenario of your own is checked by feasible.
     """
     from dualplan.plan.published.validate import validate as run
     from dualplan.report.validate import output
 
-    kinds = _kinds(only)
+    kinds = _kinds(words or [], only or [])
     check_picture(plot_file)
     check_place(file, "-o")
     traces = None if samples is None else _finder(samples)
@@ -72,19 +77,33 @@ def validate(
         raise typer.Exit(4)
 
 
-def _kinds(only: list[str] | None) -> tuple[str, ...]:
-    """The wanted kinds. Raises InputError for unknown ones."""
-    from dualplan.errors import InputError, did_you_mean, problem
+def _kinds(words: list[str], only: list[str]) -> tuple[str, ...]:
+    """The wanted kinds, given as arguments and with --only.
+
+    Raises InputError for unknown ones of --only, UsageError for other words.
+    """
+    from dualplan.errors import InputError, UsageError, problem
     from dualplan.plan.published.records import kinds
 
     known = kinds()
-    wanted = [name.strip() for text in only or () for name in text.split(",")]
-    unknown = [name for name in wanted if name not in known]
+    named, listed = ([name.strip() for text in texts for name in text.split(",")] for texts in (words, only))
+    surplus, unknown = ([name for name in names if name not in known] for names in (named, listed))
+    if surplus:
+        raise UsageError("\n".join(problem("KIND", f'"{n[:60]}" is not a kind', _hint(n, known)) for n in surplus))
     if unknown:
-        hints = [did_you_mean(name, known) or "known: " + ", ".join(known) for name in unknown]
-        lines = [problem("--only", f'"{n[:60]}" is not a kind', h) for n, h in zip(unknown, hints, strict=True)]
+        lines = [problem("--only", f'"{name[:60]}" is not a kind', _hint(name, known)) for name in unknown]
         raise InputError("", problems=lines)
-    return tuple(dict.fromkeys(wanted))
+    return tuple(dict.fromkeys([*named, *listed]))
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    """For a word that is no kind: the command that a file is for, or the kinds."""
+    from dualplan.errors import did_you_mean
+
+    if "/" in name or Path(name).suffix:
+        call = f"dualplan feasible {shlex.quote(name[:60])}"
+        return f"validate recomputes published figures; a scenario is checked by: {call}"
+    return did_you_mean(name, known) or "known: " + ", ".join(known)
 
 
 def _finder(folder: Path) -> Samples:

@@ -15,6 +15,7 @@ from dualplan.plan.explain.parameters import Parameter, is_plain
 from dualplan.plan.explain.sensitivity import Bar, Elasticity
 from dualplan.plan.explain.solve_for import RangeName, Solution
 from dualplan.plan.resources import TITLES
+from dualplan.report.columns import aligned
 from dualplan.report.feasible import headline, ratio_text
 from dualplan.report.output import Output
 from dualplan.units import significant
@@ -105,6 +106,26 @@ def _symbols(found: Iterable[Equation]) -> list[Input]:
     return list({entry.symbol: entry for equation in found for entry in equation.inputs}.values())
 
 
+def _all_symbols(answer: Evaluation, found: Sequence[Equation]) -> list[Input]:
+    """The symbols of several equations, those on the left sides too, each once and in the order of the equations."""
+    entries: list[Input] = []
+    for equation in found:
+        if equation.kind == "value":
+            entries.append(_entry(equation.name, equation.symbol, equation.value, equation.unit, equation.title))
+        elif equation.kind == "bound":
+            ratio = QUANTITIES["pd_ratio"]
+            value = answer.prefill_nodes / answer.decode_nodes
+            entries.append(_entry(ratio.name, equation.symbol, value, ratio.unit, ratio.meaning))
+        entries += equation.inputs
+    return list({entry.symbol: entry for entry in reversed(entries)}.values())[::-1]
+
+
+def _entry(name: str, symbol: str, value: float, unit: str, meaning: str) -> Input:
+    """The symbol on the left side of an equation."""
+    latex, source = (QUANTITIES[name].latex, QUANTITIES[name].source)
+    return Input(name=name, symbol=symbol, latex=latex, value=value, unit=unit, meaning=meaning, source=source)
+
+
 # ---------------------------------------------------------------- people
 
 
@@ -113,6 +134,11 @@ def _wrapped(console: Console, text: str, style: str | None = None, *, indent: s
     lines = wrap(text, width, initial_indent=indent, subsequent_indent=indent + " " * hanging, break_on_hyphens=False)
     for line in lines or [indent]:
         console.print(line, style=style, soft_wrap=True)
+
+
+def _table(console: Console, header: Sequence[str], cells: Sequence[Sequence[str]], align: str) -> None:
+    for row, line in aligned(header, cells, align, max(console.width, 40)):
+        console.print(line, style="dim" if row is None else None, soft_wrap=True)
 
 
 def _show(answer: Evaluation, found: Sequence[Equation], console: Console, *, whole: bool) -> None:
@@ -126,9 +152,9 @@ def _show(answer: Evaluation, found: Sequence[Equation], console: Console, *, wh
             else:
                 _wrapped(console, _with_value(equation) if equation.relation == "=" else _bound(equation))
     console.print()
-    if whole:
-        _show_symbols(_symbols(found), console)
-    else:
+    _show_symbols(_symbols(found) if whole else _all_symbols(answer, found), console)
+    if not whole:
+        console.print()
         hint = "With a name (of a resource as feasible prints it, a quantity or a group): derivation and numbers."
         _wrapped(console, hint, "dim", indent="", hanging=0)
         names = ", ".join(dict.fromkeys(equation.name for equation in found))
@@ -413,22 +439,26 @@ def _show_elasticities(
     _wrapped(console, headline(answer), indent="", hanging=2)
     console.print()
     console.print("Per cent of change for one per cent more", style="bold")
-    width = max((len(entry.parameter.name) for entry in found), default=8)
-    console.print(f"  {'':<{width}}  {'now':>14}  {'turns/s':>8}  {'P/D low':>8}  {'P/D high':>8}", style="dim")
-    for entry in found:
-        now = quantity_text(entry.value, entry.parameter.unit)
-        parts = "  ".join(f"{show(value):>8}" for value in (entry.turns_per_s, entry.lower, entry.upper))
-        console.print(f"  {entry.parameter.name:<{width}}  {now:>14}  {parts}", soft_wrap=True)
+    cells = [
+        (
+            entry.parameter.name,
+            quantity_text(entry.value, entry.parameter.unit),
+            *(show(value) for value in (entry.turns_per_s, entry.lower, entry.upper)),
+        )
+        for entry in found
+    ]
+    _table(console, ("", "now", "turns/s", "P/D low", "P/D high"), cells, "lrrrr")
     if bars:
         console.print()
         console.print(f"turns/s with each {spread:.0%} lower and higher".replace("%", " %"), style="bold")
-        width = max(len(bar.parameter.name) for bar in bars)
-        for bar in bars:
-            change = f"{100 * (bar.low / bar.base - 1):+.1f} % .. {100 * (bar.high / bar.base - 1):+.1f} %"
-            ends = f"{significant(bar.low):>7} .. {significant(bar.high):>7}"
-            console.print(f"  {bar.parameter.name:<{width}}  {ends}   {change}", soft_wrap=True)
+        cells = [(bar.parameter.name, *(_changed(value, bar.base) for value in (bar.low, bar.high))) for bar in bars]
+        _table(console, ("", "lower", "higher"), cells, "lrr")
     console.print()
     _wrapped(console, "- exact derivatives of what holds now, central differences where there is no formula", "dim")
     if held:
         what = "- compute times are fitted on the machine as it is, so these do not enter: "
         _wrapped(console, what + ", ".join(held), "dim")
+
+
+def _changed(rate: float, base: float) -> str:
+    return f"{significant(rate)} ({100 * (rate / base - 1):+.1f} %)"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dualplan.model.storage import YEAR
 from dualplan.plan.assumptions import scenario_sha256, sources
 from dualplan.plan.resources import TITLES
 from dualplan.plan.sizing import BreakEven, PoolSize, Remote, StoreNeeds, Tier, WorkingSet
+from dualplan.report.columns import aligned
 from dualplan.report.output import Output
 from dualplan.spec.scenario import Scenario
 from dualplan.units import show, significant
@@ -21,6 +22,14 @@ PAPER_RULE = (
     "DualPath (section 7) states that think time which stretches an agent by r needs capacity r, working set r^2 and "
     "cost r^3; that scales the arrivals as well. At the same arrivals it is r, by Little's law."
 )
+
+
+class _Table(NamedTuple):
+    """A table between the lines of an answer."""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    align: str
 
 
 def _document(name: str, scenario: Scenario, body: dict[str, Any], assumed: Sequence[str]) -> dict[str, Any]:
@@ -44,7 +53,7 @@ def _headline(scenario: Scenario) -> str:
     return " · ".join((scenario.model.title, scenario.hardware.name, scenario.workload.name, nodes, settings.mode))
 
 
-def _printer(scenario: Scenario, lines: Sequence[str], assumed: Sequence[str]) -> Callable[[Console], None]:
+def _printer(scenario: Scenario, lines: Sequence[str | _Table], assumed: Sequence[str]) -> Callable[[Console], None]:
     """The human view: headline, lines (a first one in bold), assumptions."""
 
     def text(console: Console) -> None:
@@ -58,9 +67,9 @@ def _printer(scenario: Scenario, lines: Sequence[str], assumed: Sequence[str]) -
         write(_headline(scenario), indent="")
         console.print()
         for index, line in enumerate(lines):
-            if "\n" in line:
-                for row in line.split("\n"):
-                    console.print("  " + row, soft_wrap=True)
+            if isinstance(line, _Table):
+                for _, row in aligned(*line, width):
+                    console.print(row, soft_wrap=True)
             else:
                 write(line, "bold" if index == 0 else None)
         console.print()
@@ -75,7 +84,7 @@ def _output(
     scenario: Scenario,
     body: dict[str, Any],
     rows: Sequence[dict[str, Any]],
-    lines: Sequence[str],
+    lines: Sequence[str | _Table],
     assumed: Sequence[str],
 ) -> Output:
     data = _document(name, scenario, body, assumed)
@@ -219,16 +228,24 @@ def break_even_output(scenario: Scenario, found: Sequence[BreakEven], tiers: Seq
         "rows": rows,
     }
     names = [tier.name for tier in tiers]
-    table = [f"{'context':>9}  {'KV':>8}  {'compute':>8}  {'break-even':>10}" + "".join(f"  {n:>10}" for n in names)]
-    for entry in found:
-        cells = "".join(f"  {_factor(entry.loads[name][1]):>10}" for name in names)
-        table.append(
-            f"{entry.context:>9,}  {show(entry.kv_bytes, 'B'):>8}  {show(entry.recompute_s, 's'):>8}  "
-            f"{show(entry.bandwidth, 'B/s'):>10}{cells}"
+    cells = [
+        (
+            f"{entry.context:,}",
+            show(entry.kv_bytes, "B"),
+            show(entry.recompute_s, "s"),
+            show(entry.bandwidth, "B/s"),
+            *(_factor(entry.loads[name][1]) for name in names),
         )
+        for entry in found
+    ]
+    table = _Table(("context", "KV", "compute", "break-even", *names), cells, "rrrr" + "r" * len(names))
     worst = min((min(f for _, f in entry.loads.values()) for entry in found), default=0.0)
     first = "Loading pays from every tier at these lengths" if worst > 1 else "Loading does not pay everywhere"
-    lines = [first, "\n".join(table), "tiers: loading is so many times faster than computing; below 1x compute"]
+    lines: list[str | _Table] = [
+        first,
+        table,
+        "tiers: loading is so many times faster than computing; below 1x compute",
+    ]
     lines += [f"{tier.name}: {show(tier.bandwidth, 'B/s')} a node, {TITLES[tier.limit]} limits" for tier in tiers]
     assumed = [
         "a prefill node on its own: all its GPUs compute the prefix, or all its links load it, nothing else runs",
@@ -258,18 +275,21 @@ def pool_output(scenario: Scenario, found: Sequence[PoolSize], trace: str) -> Ou
         }
         for entry in found
     ]
-    table = [f"{'pool':>9}  {'of hits':>8}  {'turns/s':>8}  {'gain':>7}  bound by"]
-    for entry in found:
-        gain = f"{100 * (entry.turns_per_s / entry.without - 1):+.0f} %" if entry.without else "-"
-        bound = TITLES[entry.bottleneck] if entry.bottleneck else "-"
-        table.append(
-            f"{show(entry.capacity_bytes, 'B'):>9}  {100 * entry.hit_share:>6.0f} %  "
-            f"{significant(entry.turns_per_s):>8}  {gain:>7}  {bound}"
+    cells = [
+        (
+            show(entry.capacity_bytes, "B"),
+            f"{100 * entry.hit_share:.0f} %",
+            significant(entry.turns_per_s),
+            f"{100 * (entry.turns_per_s / entry.without - 1):+.0f} %" if entry.without else "-",
+            TITLES[entry.bottleneck] if entry.bottleneck else "-",
         )
+        for entry in found
+    ]
+    table = _Table(("pool", "of hits", "turns/s", "gain", "bound by"), cells, "rrrrl")
     best = max(found, key=lambda entry: entry.turns_per_s)
     first = f"A pool of {show(best.capacity_bytes, 'B')} serves {100 * best.hit_share:.0f} % of the hits"
     both = "" if not best.dual_path else f"; without a pool, both sides reading: {significant(best.dual_path)} turns/s"
-    lines = [f"{first}: {significant(best.turns_per_s)} turns/s{both}", "\n".join(table)]
+    lines: list[str | _Table] = [f"{first}: {significant(best.turns_per_s)} turns/s{both}", table]
     lines.append(f"gain over mode layerwise, {significant(best.without)} turns/s, whose storage reads the rest")
     assumed = [
         f"hit share from the reuse curve of {trace}: least recently used goes first; shares of the hits of an infinite "

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dualplan import __version__
 from dualplan.plan.published.validate import Comparison, Goal, Summary, Validation
+from dualplan.report.columns import aligned
 from dualplan.report.output import Output
 from dualplan.units import significant
 
@@ -172,7 +173,8 @@ def _verdict(answer: Validation) -> str:
 
 
 def _print(answer: Validation, console: Console, listed: bool) -> None:
-    console.print(_verdict(answer), style="bold red" if answer.outside else "bold green")
+    verdict = _wrapped(_verdict(answer), console.width)
+    console.print(verdict, style="bold red" if answer.outside else "bold green", soft_wrap=True)
     if answer.interrupted:
         console.print("Interrupted: figures that were not computed yet are missing.", style="yellow")
     console.print()
@@ -183,8 +185,9 @@ def _print(answer: Validation, console: Console, listed: bool) -> None:
         console.print("Goals of accuracy, over all figures of a kind", style="bold")
         for found, goal in goals:
             words = "met" if goal.met else "MISSED"
-            line = f"  {words:6}  {found.title}: {goal.statistic} {100 * goal.found:.1f} %, goal {100 * goal.goal:g} %"
-            console.print(line, style=None if goal.met else "yellow")
+            about = f"{found.title}: {goal.statistic} {100 * goal.found:.1f} %, goal {100 * goal.goal:g} %"
+            line = _wrapped(f"{words:6}  {about}", console.width, indent="  ", hanging=8)
+            console.print(line, style=None if goal.met else "yellow", soft_wrap=True)
     if answer.outside and not listed:
         console.print()
         console.print("Outside their tolerance", style="bold")
@@ -215,32 +218,39 @@ def _reasons(answer: Validation) -> list[tuple[str, int]]:
 
 
 def _print_summary(summaries: Sequence[Summary], console: Console) -> None:
-    room = max(console.width, 60) - 44
-    title = "error of"
-    console.print(f"{title:{room}}{'n':>4}{'median':>9}{'p90':>9}{'worst':>9}{'within':>13}", style="bold")
-    for found in summaries:
-        name = found.title if len(found.title) < room else found.title[: room - 2] + "…"
-        cells = "".join(f"{_error(value, found):>9}" for value in (found.median, found.p90, found.worst))
-        broken = found.judged and found.within < found.judged
-        line = f"{name:{room}}{found.count:>4}{cells}{_within(found):>13}"
-        console.print(line, style="red" if broken else None, no_wrap=True, crop=True)
+    cells = [
+        (
+            found.title,
+            str(found.count),
+            *(_error(value, found) for value in (found.median, found.p90, found.worst)),
+            _within(found),
+        )
+        for found in summaries
+    ]
+    red = [bool(found.judged) and found.within < found.judged for found in summaries]
+    _print_table(("error of", "n", "median", "p90", "worst", "within"), cells, red, console)
 
 
 def _print_points(found: Sequence[Comparison], console: Console) -> None:
-    room = max(console.width, 60) - 42
-    console.print(f"  {'':{room}}{'published':>10}{'predicted':>11}{'error':>9}{'allowed':>9}", style="bold")
+    cells = []
     for one in found:
-        name = one.point.id if len(one.point.id) < room else one.point.id[: room - 2] + "…"
-        if one.predicted is None:
-            console.print(f"  {name:{room}}{_number(one.point.published):>10}{'skipped':>11}", no_wrap=True, crop=True)
-            continue
-        absolute = one.tolerance_is == "absolute"
         error = one.error or 0.0
-        shown = f"{error:+.3f}" if absolute else f"{100 * error:+.1f} %"
+        shown = f"{error:+.3f}" if one.tolerance_is == "absolute" else f"{100 * error:+.1f} %"
+        predicted = "skipped" if one.predicted is None else _number(one.predicted)
         allowed = _tolerance(one.tolerance, one.tolerance_is)
-        numbers = f"{_number(one.point.published):>10}{_number(one.predicted):>11}"
-        line = f"  {name:{room}}{numbers}{shown:>9}{allowed:>9}"
-        console.print(line, style="red" if one.within is False else None, no_wrap=True, crop=True)
+        rest = (predicted, "", "") if one.predicted is None else (predicted, shown, allowed)
+        cells.append((one.point.id, _number(one.point.published), *rest))
+    red = [one.within is False for one in found]
+    _print_table(("", "published", "predicted", "error", "allowed"), cells, red, console, indent="  ")
+
+
+def _print_table(
+    header: Sequence[str], cells: Sequence[Sequence[str]], red: Sequence[bool], console: Console, indent: str = ""
+) -> None:
+    """A table whose first column holds names, some of its rows in red."""
+    align = "l" + "r" * (len(header) - 1)
+    for row, line in aligned(header, cells, align, max(console.width, 40), indent=indent, wraps=0):
+        console.print(line, style="bold" if row is None else "red" if red[row] else None, soft_wrap=True)
 
 
 CHART_FACTOR = 1.5
@@ -249,8 +259,8 @@ CHART_FACTOR = 1.5
 
 def _print_chart(answer: Validation, console: Console) -> None:
     """A line for each kind: where its predictions lie relative to the published figures, on a logarithmic axis."""
-    room = 36
-    width = (max(console.width, 70) - room - 2) // 2 * 2 + 1
+    room = 36 if console.width >= 70 else 20
+    width = (max(console.width, 40) - room - 2) // 2 * 2 + 1
     middle = width // 2
     console.print(f"{'predicted / published':{room}}" + _axis(width), style="bold")
     for found in answer.summaries:
@@ -267,7 +277,8 @@ def _print_chart(answer: Validation, console: Console) -> None:
         name = found.title if len(found.title) < room else found.title[: room - 2] + "…"
         if ratios:
             console.print(f"{name:{room}}{''.join(cells).rstrip()}", no_wrap=True, crop=True)
-    console.print(f". one figure, o two to four, O more; at the edge: further off than {CHART_FACTOR:g}x", style="dim")
+    about = f". one figure, o two to four, O more; at the edge: further off than {CHART_FACTOR:g}x"
+    console.print(_wrapped(about, console.width), style="dim")
 
 
 def _axis(width: int) -> str:
@@ -292,7 +303,8 @@ def _number(value: float) -> str:
     return significant(value, 4) if abs(value) >= 1e-3 else f"{value:.3g}"
 
 
-def _wrapped(line: str, width: int) -> str:
+def _wrapped(line: str, width: int, *, indent: str = "", hanging: int = 2) -> str:
     import textwrap
 
-    return textwrap.fill(line, min(width, 100), subsequent_indent="  ")
+    following = indent + " " * hanging
+    return textwrap.fill(line, min(width, 100), initial_indent=indent, subsequent_indent=following)

@@ -6,11 +6,12 @@ import shlex
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests.cli.runner import ROOT, in_process
-from tests.docs import DOCUMENTS, REFERENCE, blocks, command_reference, commands
+from tests.docs import DOCUMENTS, REFERENCE, blocks, command_reference, commands, examples
 
 CORPUS = ROOT / "tests" / "fuzz" / "corpus"
 FILES = {
@@ -21,6 +22,15 @@ FILES = {
     "ibstat.txt": CORPUS / "topology" / "ibstat.txt",
 }
 """Files of a user that the documents speak of, and what stands in for them."""
+
+HELP_FILES = {
+    **FILES,
+    "case.json": CORPUS / "flowcase" / "shared.json",
+    "measured.csv": CORPUS / "measurements" / "reads.csv",
+    "my.yaml": ROOT / "examples" / "dualpath-paper.yaml",
+    "other.yaml": ROOT / "examples" / "dualpath-paper.yaml",
+}
+"""Files that the examples of the help speak of."""
 
 BLOCKS = [
     pytest.param(block, id=f"{block.document.name}:{block.line}")
@@ -74,6 +84,20 @@ def test_commands_of_the_documents(block, desk, monkeypatch):
             done = in_process(*words[1:])
         assert done.returncode == code, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
         assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("name, example", [pytest.param(*pair, id=pair[0]) for pair in examples()])
+def test_examples_of_the_help(name, example, tmp_path, monkeypatch):
+    assert example.startswith(f"dualplan {name}") and len(example) <= 68, "the line of the help has room for 68"
+    monkeypatch.chdir(tmp_path)
+    words = shlex.split(example)
+    for file, source in HELP_FILES.items():
+        if file in words and words[words.index(file) - 1] != "-o":
+            Path(file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source, file)
+    done = in_process(*words[1:])
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def environment(desk):

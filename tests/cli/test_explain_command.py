@@ -1,6 +1,7 @@
 """``dualplan explain`` and ``feasible --explain`` as a user runs them."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -37,6 +38,53 @@ def test_named_equations_and_groups():
     text = dualplan("explain", PAPER, "decode_dram").stdout
     assert "step w6" in text and "500.0 GB/s" in text and "Symbols" in text
     assert all(len(line) <= 80 for line in text.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("word", "name"),
+    [
+        ("turns/s", "turns_per_s"),
+        ("agents/s", "agents_per_s"),
+        ("TPOT", "tpot_s"),
+        ("ttft", "ttft_unloaded_s"),
+        ("X", "turns_per_s"),
+        ("H", "hit"),
+        ("Decode  HBM", "decode_hbm"),
+    ],
+)
+def test_names_as_they_are_printed(word, name):
+    assert {equation["name"] for equation in answer(word)["equations"]} == {name}
+
+
+@pytest.mark.parametrize(("word", "group"), [("rate", "throughput"), ("P/D", "range"), ("latencies", "latency")])
+def test_everyday_words_for_groups(word, group):
+    assert {equation["group"] for equation in answer(word)["equations"]} == {group}
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("decode", "did you mean decode_cnic_read, "),
+        ("storage nic", "did you mean prefill_snic_ingress, decode_snic_ingress or decode_snic_egress?"),
+        ("hits", "did you mean hit?"),
+        ("xyz", "all names: dualplan explain SCENARIO"),
+        ("", "all names: dualplan explain SCENARIO"),
+    ],
+)
+def test_suggestions_for_words_that_name_nothing(word, hint):
+    done = dualplan("explain", PAPER, word)
+    assert done.returncode == 3 and hint in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_all_equations_come_with_their_symbols():
+    """Whatever stands in a formula is explained below them."""
+    lines = dualplan("explain", PAPER).stdout.splitlines()
+    start = lines.index("Symbols")
+    explained = {line.split()[0] for line in lines[start + 1 :] if re.match(r"  \S", line)}
+    equations = " ".join(line for line in lines[1:start])
+    assert {"H", "c_h", "X", "φ", "TPOT", "λ", "η_s"} <= explained
+    used = set(re.findall(r"(?<![\w\[])(?:[A-Za-zα-ω]_\w+|[α-ω])(?!\w)", equations))
+    assert used and used <= explained
 
 
 def test_flags_alone_with_a_name():
@@ -152,7 +200,8 @@ def test_an_input_stands_for_itself_once():
     for arguments in ((), ("-f", "md"), ("--latex",)):
         done = dualplan("explain", PAPER, *arguments)
         assert done.returncode == 0, done.stderr
-        values = [line for line in done.stdout.splitlines() if line.strip().startswith(("t_p ", "$$t_p", "t_p &"))]
+        equations = done.stdout.partition("\nSymbols\n")[0]
+        values = [line for line in equations.splitlines() if line.strip().startswith(("t_p ", "$$t_p", "t_p &"))]
         assert len(values) == 1 and values[0].count("=") == 1
 
 

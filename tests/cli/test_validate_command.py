@@ -119,6 +119,9 @@ def test_plot_in_the_terminal():
     [
         (["--only", "jtc"], 3, '--only: "jtc" is not a kind (did you mean jct?)'),
         (["--only", "x,y"], 3, '"y" is not a kind'),
+        (["jtc"], 2, 'KIND: "jtc" is not a kind (did you mean jct?)'),
+        (["my.yaml"], 2, "a scenario is checked by: dualplan feasible my.yaml)"),
+        (["a folder/x"], 2, "dualplan feasible 'a folder/x')"),
         (["--samples", "/no/such"], 3, "--samples: /no/such is not a folder"),
         (["--only", "nodes", "--plot", "/no/such/x.svg"], 3, "is not a folder"),
         (["--only", "nodes", "--plot-file", "x.gif"], 3, "end it in .svg, .png, .pdf"),

@@ -1,0 +1,61 @@
+"""Tables of aligned text that fit the terminal: what is too wide wraps or continues below, and nothing is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from textwrap import wrap
+
+GAP = "  "
+LEAST_WRAPPED = 14
+"""A column that wraps is made no narrower than this [characters]."""
+
+
+def aligned(
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    align: str,
+    width: int,
+    *,
+    indent: str = "  ",
+    wraps: int | None = None,
+) -> Iterator[tuple[int | None, str]]:
+    """The lines of a table of at most ``width`` characters, each with the number of its row; None for a header.
+
+    ``align`` has a letter a column, ``l`` or ``r``. Where the table is too wide, column ``wraps`` takes several lines
+    with a hanging indent; columns that still do not fit follow in a table below, which repeats the first one.
+    """
+    room = [max(len(line[column]) for line in (header, *rows)) for column in range(len(header))]
+    if wraps is not None:
+        rest = len(indent) + sum(room) - room[wraps] + len(GAP) * (len(room) - 1)
+        room[wraps] = min(room[wraps], max(width - rest, LEAST_WRAPPED))
+    for number, columns in enumerate(_blocks(room, width - len(indent))):
+        if number:
+            yield None, ""
+        for row, line in ((None, header), *enumerate(rows)):
+            for text in _lines([line[column] for column in columns], [(room[c], align[c]) for c in columns]):
+                yield row, indent + text
+
+
+def _blocks(room: Sequence[int], width: int) -> Iterator[list[int]]:
+    """The columns in groups that fit, the first one in each of them."""
+    block = [0]
+    for column in range(1, len(room)):
+        if len(block) > 1 and sum(len(GAP) + room[c] for c in [*block, column]) - len(GAP) > width:
+            yield block
+            block = [0]
+        block.append(column)
+    yield block
+
+
+def _lines(cells: Sequence[str], columns: Sequence[tuple[int, str]]) -> Iterator[str]:
+    """The lines of one row; cells that are too long take several."""
+    parts = [
+        wrap(cell, room, subsequent_indent="  ") if len(cell) > room else [cell]
+        for cell, (room, _) in zip(cells, columns, strict=True)
+    ]
+    for number in range(max(map(len, parts))):
+        texts = [part[number] if number < len(part) else "" for part in parts]
+        padded = (
+            f"{t:>{room}}" if side == "r" else f"{t:<{room}}" for t, (room, side) in zip(texts, columns, strict=True)
+        )
+        yield GAP.join(padded).rstrip()
