@@ -130,6 +130,9 @@ def pattern(dimension: str) -> str:
 def show(value: float | None, dimension: str, digits: int = 3) -> str:
     """A quantity for people: ``show(5e10, "B/s")`` is ``50.0 GB/s``. Decimal prefixes; ``-`` where there is no
     value.
+
+    Rates, times, sizes and factors have three digits in every answer, so that a figure reads the same everywhere;
+    equations have four, because they are calculated with, and JSON has all.
     """
     if value is None or math.isnan(value):
         return "-"

@@ -162,6 +162,7 @@ def _held(scenario: Scenario, completion_time: str | None, simulate: bool) -> Wo
     from dualplan.plan.evaluate import evaluate
     from dualplan.plan.sizing import arrival_rate, simulated
     from dualplan.plan.sizing import working_set as of_scenario
+    from dualplan.units import significant
 
     if simulate and completion_time is not None:
         raise UsageError("--completion-time and --simulate both say how long an agent takes: give one")
@@ -169,7 +170,7 @@ def _held(scenario: Scenario, completion_time: str | None, simulate: bool) -> Wo
     if not simulate:
         return of_scenario(scenario, given)
     rate = arrival_rate(scenario, evaluate(scenario))
-    note(f"simulating {rate:.4g} agents/s")
+    note(f"simulating {significant(rate)} agents/s")
     return of_scenario(scenario, run=simulated(scenario, rate))
 
 

@@ -79,18 +79,20 @@ def verdict(answer: Evaluation) -> list[str]:
     if not turns:
         return lines
     rate = f"{significant(turns)} turns/s ({significant(turns / mean_turns(answer.scenario.workload))} agents/s, "
-    rate += f"{show(turns * answer.demand.prompt_tokens, '', 2).strip()} prompt tok/s)"
+    rate += f"{show(turns * answer.demand.prompt_tokens, '').strip()} prompt tok/s)"
     if answer.speedup_over_basic is not None and answer.scenario.settings.mode != "basic":
-        rate += f" · {significant(answer.speedup_over_basic, 2)}x basic at the same P:D"
+        rate += f" · {significant(answer.speedup_over_basic)}x basic at this P/D"
     lines.append(rate)
     lines.append(f"Bound by   {_bound_by(answer)}")
     check = answer.demand_check
     if check is not None:
-        share = f"{100 * check.utilization:.0f} % of the rate, head-room {_times(check.headroom)}"
+        used = check.utilization
+        share = f"{100 * used:.0f} % of" if used < 2 else f"{significant(used)} times"
+        share += f" the rate, head-room {_times(check.headroom)}"
         lines.append(f"Demand     {significant(check.turns_per_s)} turns/s: {share}")
     where = "At that   " if check is None else "At demand "
-    times = f"unloaded TTFT of a mean turn {show(answer.ttft_unloaded_s, 's', 2)} (a lower bound), TPOT "
-    lines.append(f"{where} {times}{show(answer.tpot_s, 's', 2)}")
+    times = f"unloaded TTFT of a mean turn {show(answer.ttft_unloaded_s, 's')} (a lower bound), TPOT "
+    lines.append(f"{where} {times}{show(answer.tpot_s, 's')}")
     if answer.pairs is not None and not answer.scenario.variants:
         gap = answer.pairs.turns_per_s / answer.closed_form_turns_per_s - 1
         lines.append(f"Checked    the flow problem over all pairs of nodes gives the same rate to {abs(gap):.1e}")
@@ -247,8 +249,8 @@ def class_rows(answer: Evaluation) -> list[list[str]]:
             f"{100 * one.share:.3g} %",
             significant(one.turns_per_s),
             significant(one.alone_turns_per_s),
-            show(one.ttft_unloaded_s, "s", 2),
-            show(one.tpot_s, "s", 2),
+            show(one.ttft_unloaded_s, "s"),
+            show(one.tpot_s, "s"),
         ]
         for one in answer.classes
     ]

@@ -120,7 +120,7 @@ def _working_set_lines(held: WorkingSet) -> list[str]:
     lines = [
         f"Working set {show(held.bytes, 'B')}: {significant(held.agents)} agents under way, each half way to "
         f"{significant(held.total_tokens, 5)} tokens of {show(held.kv_bytes_per_token, 'B')}",
-        f"{significant(held.agents_per_s)} agents/s that take {significant(held.completion_time_s, 4)} s each: "
+        f"{significant(held.agents_per_s)} agents/s that take {significant(held.completion_time_s)} s each: "
         f"{_ORIGIN[held.completion_origin]}",
     ]
     if held.stretch > 1:

@@ -107,7 +107,7 @@ def _rate(answer: Evaluation) -> Text:
         )
     ]
     if answer.speedup_over_basic is not None and answer.scenario.settings.mode != "basic":
-        text.append(say("answer.speedup", times=f"{significant(answer.speedup_over_basic, 2)}×"))
+        text.append(say("answer.speedup", times=f"{significant(answer.speedup_over_basic)}×"))
     check = answer.demand_check
     if check is None:
         text.append(say("answer.stop"))
@@ -150,7 +150,7 @@ def _tiles(answer: Evaluation) -> Tiles:
         note = say("tile.headroom_note", demand=turns(check.turns_per_s))
         items.append((say("tile.headroom"), change(check.headroom), note))
     else:
-        tpot = show(answer.tpot_s, "s", 2) if rate else NO_VALUE
+        tpot = show(answer.tpot_s, "s") if rate else NO_VALUE
         items.append((say("tile.tpot"), tpot, say("tile.tpot_note")))
     return Tiles(tuple(items))
 

@@ -75,7 +75,7 @@ _RESULTS: dict[str, Callable[[Evaluation], Text]] = {
     "agents": lambda answer: significant(answer.turns_per_s / mean_turns(answer.scenario.workload)),
     "bound": lambda answer: resource(answer.bottleneck.resource),
     "basic": lambda answer: (
-        NO_VALUE if answer.speedup_over_basic is None else f"{significant(answer.speedup_over_basic, 2)}×"
+        NO_VALUE if answer.speedup_over_basic is None else f"{significant(answer.speedup_over_basic)}×"
     ),
     "headroom": lambda answer: NO_VALUE if answer.demand_check is None else change(answer.demand_check.headroom),
     "share": lambda answer: NO_VALUE if answer.decode_read_share is None else per_cent(answer.decode_read_share),

@@ -37,7 +37,7 @@ def modes_section(review: Review, labels: Labels, prefix: str) -> Section:
         own = name == answer.scenario.settings.mode
         if own:
             marked.append(index)
-        times = f"{significant(mode.turns_per_s / basic, 2)}×" if basic else NO_VALUE
+        times = f"{significant(mode.turns_per_s / basic)}×" if basic else NO_VALUE
         limits = say("range.empty") if found.empty_because else f"{end(found.lower) or '0'} … {end(found.upper) or '∞'}"
         texts.append(f"{significant(mode.turns_per_s)} ({times})")
         rows.append(
@@ -48,7 +48,7 @@ def modes_section(review: Review, labels: Labels, prefix: str) -> Section:
                 times,
                 limits,
                 resource(mode.bottleneck.resource),
-                show(mode.ttft_unloaded_s, "s", 2),
+                show(mode.ttft_unloaded_s, "s"),
             )
         )
     columns = ("mode", "reads", "rate", "over_basic", "range_all", "bound_by", "ttft")
