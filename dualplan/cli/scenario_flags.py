@@ -94,6 +94,7 @@ class ScenarioFlags:
     def __init__(self, values: dict[str, Any]) -> None:
         self.file: Path | None = values["file"]
         self.values = {name: value for name, value in values.items() if value is not None}
+        self._said: set[str] = set()
 
     def resolve(self, over: Iterable[tuple[tuple[str, ...], Node]] = (), *, mixed: bool = False) -> Scenario:
         """The scenario of file and flags, and of values laid over both; uncertain values at their centres.
@@ -111,11 +112,24 @@ class ScenarioFlags:
 
             sets = [*central_sets(tree), *sets]
         scenario = resolve(tree, sets=sets, base=base, read_trace=read_trace_workload)
+        self.caution(scenario)
         if scenario.mix and not mixed:
             raise InputError(
                 "mix", "this command answers for one model and workload", "feasible, sweep, compare mix them"
             )
         return scenario
+
+    def caution(self, scenario: Scenario, *, simulated: bool = False) -> None:
+        """Say, once, what means that were set do to the workload that a user may not expect."""
+        workload = scenario.workload
+        if not workload.set_means:
+            return
+        from dualplan.plan.assumptions import cautions_on_means, cautions_on_trajectories
+
+        for text in [*cautions_on_means(workload), *(cautions_on_trajectories(workload) if simulated else [])]:
+            if text not in self._said:
+                note(text)
+                self._said.add(text)
 
     def workload_path(self) -> Path:
         """Where the workload is, as given: by the flag, or by the scenario file and relative to it."""

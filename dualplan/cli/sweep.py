@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -123,6 +124,7 @@ def sweep(
         raise UsageError("--simulate needs --agents N, --arrival-rate R or --find-capacity, or one of them varied")
     call = _call(flags, scenario, options, find_capacity, duration, warm_up, points.count) if simulate else None
     source = _source(flags, scenario, points, call)
+    _caution(flags, points, source, simulated=simulate)
 
     from dualplan.plan.sweep.table import Table, choose, key_columns
 
@@ -247,6 +249,16 @@ def _source(flags: ScenarioFlags, scenario: Scenario, points: Points, call: Simu
     return made(
         points, read, lambda pairs: flags.resolve(assignments(pairs), mixed=call is None) if pairs else scenario
     )
+
+
+def _caution(flags: ScenarioFlags, points: Points, source: Made, *, simulated: bool) -> None:
+    """Say what means that are set or varied do to the workload; the first points tell."""
+    from dualplan.errors import InputError
+    from dualplan.plan.sweep.points import FIRST
+
+    for pairs in points.pairs[:FIRST]:
+        with suppress(InputError):  # which the point says itself
+            flags.caution(source(pairs), simulated=simulated)
 
 
 def _journal(

@@ -238,7 +238,7 @@ def _facts(workload: Workload, data: dict[str, Any]) -> list[str]:
     if workload.means == "mean_of_trajectory_means":
         lines.append("These are means of per-trajectory means: they do not multiply with turns.")
     lines.append(
-        "Over all turns: "
+        "Over all turns, which is what --set workload.append=N sets: "
         + ", ".join(f"{key} {per_turn[f'{key}_tokens']:,.1f}" for key in ("context", "append"))
         + f", generated {per_turn['generated_tokens']:,.1f}"
     )

@@ -11,7 +11,7 @@ from dualplan.serving.times import fitted
 from dualplan.spec.hardware import Hardware, unsourced
 from dualplan.spec.model import Model
 from dualplan.spec.scenario import Scenario
-from dualplan.spec.workload import Workload
+from dualplan.spec.workload import Workload, has_spread, turns_changed
 from dualplan.units import show
 
 NAMED = ("hardware", "decode_hardware", "model", "workload")
@@ -62,10 +62,55 @@ def assumptions(answer: Evaluation) -> tuple[str, ...]:
             "uncertain values are independent, x +- d normal with standard deviation d, a..b equally likely; all else "
             "is for their centres"
         )
+    found += set_means(answer.scenario.workload)
     flags = {place for key, place in answer.scenario.origins.items() if place.startswith("--") and key not in NAMED}
     if flags:
         found.append("given: " + ", ".join(sorted(flags)))
     return tuple(found)
+
+
+def set_means(workload: Workload) -> list[str]:
+    """What setting means of a workload by hand has made of it, a phrase each."""
+    changed = [one for one in workload.set_means if one.value != one.source]
+    if not changed:
+        return []
+    now = ", ".join(
+        f"{one.name} {one.value:,.5g}{'' if one.name == 'turns' else ' tokens'} (was {one.source:,.5g})"
+        for one in changed
+    )
+    kept = "; turns differ as before, in proportion" if has_spread(workload) else ""
+    return [f"set in {workload.name}, means over all turns: {now}{kept}", *cautions_on_means(workload)]
+
+
+def cautions_on_means(workload: Workload) -> list[str]:
+    """What a user who set means of a workload may not expect."""
+    changed = [one for one in workload.set_means if one.value != one.source]
+    found = []
+    if changed and not has_spread(workload):
+        found.append(
+            "context, append and generated are all set, so all turns are alike: without the spread that the turns of "
+            f"{workload.name} have rates come out higher; set fewer of them to keep it"
+        )
+    printed = [one for one in changed if one.of_trajectories is not None]
+    if printed:
+        over_trajectories = ", ".join(f"{one.name} {one.of_trajectories:,.5g}" for one in printed)
+        over_turns = ", ".join(f"{one.name} {one.source:,.5g}" for one in printed)
+        found.append(
+            f"{workload.name} prints means over trajectories ({over_trajectories}); --set and --uncertain take means "
+            f"over all turns (there {over_turns})"
+        )
+    return found
+
+
+def cautions_on_trajectories(workload: Workload) -> list[str]:
+    """What of a workload whose number of turns was set cannot be replayed."""
+    if not turns_changed(workload) or not (workload.recipe or workload.mix):
+        return []
+    kept = "recipe" if workload.recipe else "trace"
+    return [
+        f"the {kept} of {workload.name} has no trajectories of another number of turns: agents replay equal turns of "
+        "the means, without the spread between turns"
+    ]
 
 
 def _steady(answer: Evaluation) -> str:
@@ -202,7 +247,7 @@ def _turns(model: Model, workload: Workload) -> list[Any]:
     import msgspec
 
     bare = msgspec.structs.replace(model, sources=(), rules=())
-    return [bare, msgspec.structs.replace(workload, sources=(), notes=(), published=())]
+    return [bare, msgspec.structs.replace(workload, sources=(), notes=(), published=(), set_means=())]
 
 
 def _sha256(inputs: list[Any]) -> str:

@@ -22,11 +22,11 @@ from dualplan.serving.cluster import Cluster, SideLayout, cluster
 from dualplan.serving.elastic import Elastic, most_nodes
 from dualplan.serving.result import Result, Slo, open_share
 from dualplan.serving.run import DURATION, Progress, offline, online
-from dualplan.serving.trajectories import Trajectories, for_workload, from_trace, scaled
+from dualplan.serving.trajectories import Trajectories, for_workload, from_trace, scaled, with_set_lengths
 from dualplan.spec.choices import Mode
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.scenario import Scenario
-from dualplan.spec.workload import Workload
+from dualplan.spec.workload import Workload, turns_changed
 
 Floats = npt.NDArray[np.float64]
 
@@ -82,7 +82,7 @@ def trajectories_of(
     InputError.
     """
     arrivals = None
-    if not workload.mix:
+    if not workload.mix or turns_changed(workload):
         made = for_workload(workload, seed=seed)
     elif trace is None:
         raise InputError("workload", "a trace cannot be simulated without its file", "give it as trace=FILE")
@@ -90,6 +90,7 @@ def trajectories_of(
         from dualplan.trace.read import read_trace
 
         made, arrivals = from_trace(read_trace(str(trace)), Path(trace).name)
+        made = with_set_lengths(made, workload)
     return scaled(made, *scales, workload.max_length), arrivals
 
 

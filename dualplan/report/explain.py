@@ -342,7 +342,7 @@ def solution_output(answer: Evaluation, name: str, which: RangeName, found: Solu
     )
 
 
-SCALED = "a mean: all turns are scaled alike, while --set would make them all one turn"
+SCALED = "a mean over all turns: all turns are scaled alike, as --set does"
 
 
 def _scales_turns(answer: Evaluation, found: Solution) -> bool:

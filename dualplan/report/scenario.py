@@ -29,7 +29,7 @@ def value_rows(scenario: Scenario) -> list[dict[str, Any]]:
     def visit(value: Any, key: str, fallback: str, dimension: str = "") -> None:
         if isinstance(value, msgspec.Struct):
             for field in value.__struct_fields__:
-                if field not in ("sources", "notes", "published"):
+                if field not in ("sources", "notes", "published", "set_means"):
                     inner = f"{key}.{field}" if key else field
                     visit(getattr(value, field), inner, fallback, dimension_of(type(value), field))
         elif value is not None and value not in ((), {}, ""):

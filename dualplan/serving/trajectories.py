@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from dualplan.errors import InputError
 from dualplan.spec.distribution import Distribution
-from dualplan.spec.workload import Workload, mean_of, mean_turns, per_turn_means
+from dualplan.spec.workload import Workload, mean_of, mean_turns, per_turn_means, turns_changed
 from dualplan.trace.generate import Trajectories as Generated
 from dualplan.trace.generate import generate_trajectories, trajectories_of_trace
 from dualplan.trace.record import Trace
@@ -63,17 +63,36 @@ def equal_turns(workload: Workload) -> Trajectories:
 
 def for_workload(workload: Workload, *, count: int = 500, seed: int = 0) -> Trajectories:
     """Trajectories of a workload: grown from its recipe, dealt from its distributions, or its mean turn if it has means
-    only. Raises InputError for a recipe that is not known.
+    only, or a recipe and another number of turns than the recipe gives. Raises InputError for an unknown recipe.
     """
     lengths = (workload.turns, workload.context, workload.append, workload.generated)
     name = workload.name or "the workload"
-    if workload.recipe is not None:
+    if workload.recipe is not None and not turns_changed(workload):
         origin = f"{count} trajectories of {name} from the recipe {workload.recipe}, seed {seed}"
-        return _as_columns(generate_trajectories(workload, count, seed), origin)
-    if any(isinstance(length, Distribution) for length in lengths):
+        return with_set_lengths(_as_columns(generate_trajectories(workload, count, seed), origin), workload)
+    if workload.recipe is None and any(isinstance(length, Distribution) for length in lengths):
+        made = generate_trajectories(workload, count, seed)
         origin = f"{count} trajectories dealt from the distributions of {name}, seed {seed}"
-        return _as_columns(generate_trajectories(workload, count, seed), origin)
+        return _as_columns(made, "; ".join((origin, *made.notes)))
     return equal_turns(workload)
+
+
+def with_set_lengths(trajectories: Trajectories, workload: Workload) -> Trajectories:
+    """Trajectories of the recipe or the trace of a workload with every length in proportion to the means that were set.
+
+    Each length by itself: contexts do not grow with appends that are longer, as they do with :func:`scaled`.
+    """
+    changed = [one for one in workload.set_means if one.name != "turns" and one.value != one.source]
+    columns = {
+        one.name: getattr(trajectories, one.name) / one.source * one.value
+        if one.source
+        else np.full(len(trajectories.context), one.value)
+        for one in changed
+    }
+    if not changed:
+        return trajectories
+    how = ", ".join(f"{one.name} to a mean of {one.value:g} from {one.source:g} tokens" for one in changed)
+    return msgspec.structs.replace(trajectories, **columns, origin=f"{trajectories.origin}; scaled: {how}")
 
 
 def from_trace(trace: Trace, name: str) -> tuple[Trajectories, Floats | None]:

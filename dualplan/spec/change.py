@@ -12,8 +12,8 @@ from dualplan.spec.hardware import Hardware, decode_hardware
 from dualplan.spec.hardware import resolve as resolve_hardware
 from dualplan.spec.load import Node, decode, hint_of, with_value
 from dualplan.spec.model import load_model
-from dualplan.spec.scenario import PLAIN_MEANS, Scenario, Settings, parallels, plain_means, scenario_keys
-from dualplan.spec.workload import load_workload, with_plain_means
+from dualplan.spec.scenario import Scenario, Settings, means_of, parallels, scenario_keys
+from dualplan.spec.workload import MEANS, load_workload, with_means
 
 Assignment = tuple[tuple[str, ...], Node]
 NAMED = ("hardware", "decode_hardware", "model", "workload")
@@ -41,7 +41,7 @@ def changed(scenario: Scenario, assignments: Iterable[Assignment]) -> Scenario:
         root, rest = path[0], path[1:]
         if rest and root in SIDES:
             scenario = _with_hardware(scenario, root, rest, node)
-        elif root == "workload" and len(rest) == 1 and rest[0] in PLAIN_MEANS:
+        elif root == "workload" and len(rest) == 1 and rest[0] in MEANS:
             means[rest[0]] = node
         elif root == "workload" and rest:
             workload = with_leaf(scenario.workload, rest, node, "workload")
@@ -51,7 +51,7 @@ def changed(scenario: Scenario, assignments: Iterable[Assignment]) -> Scenario:
         elif root not in NAMED:
             scenario = _with_setting(scenario, path, node)
     if means:
-        workload = with_plain_means(scenario.workload, **plain_means(means))
+        workload = with_means(scenario.workload, means_of(means))
         scenario = msgspec.structs.replace(scenario, workload=workload)
     origins = {**scenario.origins, **{".".join(path): node.place for path, node in given}}
     return msgspec.structs.replace(scenario, origins=origins)

@@ -36,7 +36,7 @@ from dualplan.spec.load import (
 )
 from dualplan.spec.model import Model, load_model
 from dualplan.spec.parallel import Parallel, parse_parallel
-from dualplan.spec.workload import Workload, with_plain_means
+from dualplan.spec.workload import MEANS, Workload, with_means
 
 SideName = Literal["prefill", "decode"]
 
@@ -175,7 +175,6 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
 
 INPUTS = ("hardware", "model", "workload")
-PLAIN_MEANS = ("context", "append", "generated", "turns")
 
 
 def scenario_keys() -> list[str]:
@@ -406,17 +405,17 @@ def _read_workload(
     read_trace: Callable[[Path], Workload] | None,
 ) -> Workload:
     where = f"{node.place}: workload"
-    plain = {path[0]: value for path, value in sets if len(path) == 1 and path[0] in PLAIN_MEANS}
-    rest = [(path, value) for path, value in sets if not (len(path) == 1 and path[0] in PLAIN_MEANS)]
+    means: dict[str, Node] = {path[0]: value for path, value in sets if len(path) == 1 and path[0] in MEANS}
+    rest = [(path, value) for path, value in sets if not (len(path) == 1 and path[0] in MEANS)]
     if isinstance(node.value, str):
         path = find("workloads", ".yaml", node.value, where=where, base=_base(node, base))
         if path.suffix not in (".yaml", ".yml"):
             if read_trace is None:
                 raise InputError(where, f'"{node.value}" is not a YAML file')
             if rest:
-                raise InputError(rest[0][1].place, "only " + ", ".join(PLAIN_MEANS) + " of a trace can be set")
+                raise InputError(rest[0][1].place, "only " + ", ".join(MEANS) + " of a trace can be set")
             workload = read_trace(path)
-            return with_plain_means(workload, **plain_means(plain)) if plain else workload
+            return with_means(workload, means_of(means)) if means else workload
         shipped = "/" not in node.value and not node.value.endswith((".yaml", ".yml"))
         tree = parse_yaml(read_text(path), path.name if shipped else str(path))
     else:
@@ -428,20 +427,20 @@ def _read_workload(
     for key_path, value in rest:
         tree = with_value(tree, key_path, value)
     workload = decode(tree, Workload, "workload" if tree is node else "")
-    return with_plain_means(workload, **plain_means(plain)) if plain else workload
+    return with_means(workload, means_of(means)) if means else workload
 
 
-class _Plain(msgspec.Struct, frozen=True):
+class _Means(msgspec.Struct, frozen=True):
     context: NonNegative | None = None
     append: Positive | None = None
     generated: NonNegative | None = None
     turns: Positive | None = None
 
 
-def plain_means(values: dict[str, Node]) -> dict[str, float]:
-    """Means per turn from their nodes, checked. Raises InputError."""
-    found = decode(Node(dict(values), "--set workload"), _Plain, "workload")
-    return {name: value for name in PLAIN_MEANS if (value := getattr(found, name)) is not None}
+def means_of(values: dict[str, Node]) -> dict[str, float]:
+    """Means of a workload to set, from their nodes, checked. Raises InputError."""
+    found = decode(Node(dict(values), "--set workload"), _Means, "workload")
+    return {name: value for name in MEANS if (value := getattr(found, name)) is not None}
 
 
 def parallels(settings: Settings, places: dict[str, str]) -> tuple[Parallel | None, Parallel | None]:

@@ -21,7 +21,8 @@ from dualplan.errors import InputError, did_you_mean
 from dualplan.spec.change import changed
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.load import Node, hint_of
-from dualplan.spec.scenario import PLAIN_MEANS, Scenario, Settings
+from dualplan.spec.scenario import Scenario, Settings
+from dualplan.spec.workload import MEANS
 from dualplan.units import parse
 
 HARDWARE = ("hardware", "prefill_hardware", "decode_hardware")
@@ -133,8 +134,8 @@ def _key(key: str, where: str) -> tuple[Any, dict[str, Any]]:
     if root in HARDWARE:
         record = Hardware
     elif root == "workload":
-        if len(rest) != 1 or rest[0] not in PLAIN_MEANS:
-            means = ", ".join(f"workload.{name}" for name in PLAIN_MEANS)
+        if len(rest) != 1 or rest[0] not in MEANS:
+            means = ", ".join(f"workload.{name}" for name in MEANS)
             raise InputError(where, f'"{key[:60]}" cannot be uncertain', f"of a workload: {means}")
         return float, {"gt": 0.0} if rest[0] in ("append", "turns") else {"ge": 0.0}
     else:

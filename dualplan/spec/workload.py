@@ -10,8 +10,9 @@ A length is either one number, a mean, or a :class:`Distribution`. What counts o
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -35,9 +36,16 @@ from dualplan.spec.load import (
 
 MeansKind = Literal["mean_per_turn", "mean_of_trajectory_means"]
 HitDefinition = Literal["by_token", "by_block", "mean_of_ratios"]
+MeanName = Literal["context", "append", "generated", "turns"]
 
 KIND = "workloads"
 """Folder of the shipped workloads."""
+
+LENGTHS: tuple[MeanName, ...] = ("context", "append", "generated")
+"""What a turn has of tokens."""
+
+MEANS: tuple[MeanName, ...] = (*LENGTHS, "turns")
+"""Means of a workload that can be set by hand."""
 
 STRATA = 8
 """Classes per length in :func:`turn_mix`: 8 x 8 = 64 representative turns."""
@@ -70,6 +78,18 @@ class TurnMeans(msgspec.Struct, frozen=True, kw_only=True):
     context_scatter: NonNegative = 0.0
     append_scatter: NonNegative = 0.0
     generated_by_length: NonNegative | None = None
+
+
+class SetMean(msgspec.Struct, frozen=True, kw_only=True):
+    """A mean that was set by hand: ``context``, ``append`` or ``generated`` over all turns [tokens], or ``turns`` of a
+    trajectory; what it was before, and what it is now. ``of_trajectories``: the mean over trajectories that the source
+    prints instead.
+    """
+
+    name: MeanName
+    source: NonNegative
+    value: NonNegative
+    of_trajectories: NonNegative | None = None
 
 
 class HitRate(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,7 +158,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     or, below 0, P + carry_over A where A is the own append, of which that share had been computed before. ``resets``
     are the exceptions. ``context_block`` [tokens]: contexts are hits in whole blocks of this size already, so nothing
     more of them is lost and ``block`` is 1. ``classes`` are turns measured on the trace that the workload was fitted
-    to, ``measured`` its figures; where there are classes, :func:`turn_mix` gives these.
+    to, ``measured`` its figures; where there are classes, :func:`turn_mix` gives these. ``set_means``: what
+    :func:`with_means` has changed; lengths here have it already, those that a recipe grows or a trace replays have not.
     """
 
     name: str = ""
@@ -164,6 +185,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     hit_rate: HitRate | None = None
     published: tuple[Figure, ...] = ()
     measured: tuple[Figure, ...] = ()
+    set_means: tuple[SetMean, ...] = ()
     assumed: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
@@ -268,6 +290,98 @@ def _square(workload: Workload, classes: int, weight: float) -> tuple[Turn, ...]
         for i in range(rows)
         for j in range(columns)
     )
+
+
+def has_spread(workload: Workload) -> bool:
+    """Whether the workload tells how its turns or its trajectories differ."""
+    lengths = (workload.turns, workload.context, workload.append, workload.generated)
+    told = (workload.per_turn, workload.mix, workload.classes, workload.first_append, workload.recipe)
+    return any(told) or any(isinstance(length, Distribution) for length in lengths)
+
+
+def turns_changed(workload: Workload) -> bool:
+    """Whether trajectories are to have another number of turns than the recipe or the trace of the workload gives."""
+    return any(one.name == "turns" and one.value != one.source for one in workload.set_means)
+
+
+def with_means(workload: Workload, means: Mapping[str, float]) -> Workload:
+    """The workload with some of :data:`MEANS` set: lengths over all turns [tokens], turns of a trajectory.
+
+    What is not set stays, and so does the spread: lengths are scaled to their new means, so that turns differ as they
+    did in proportion. With all three lengths set a turn is what they say, and all turns are alike, unless the lengths
+    are those that the workload had.
+    """
+    if not has_spread(workload):
+        return scaled_to(workload, means)
+    own, known = per_turn_means(workload), {one.name: one for one in workload.set_means}
+    printed = LENGTHS if workload.means == "mean_of_trajectory_means" else ()
+    for name in (name for name in MEANS if name in means):
+        one = known.get(name) or SetMean(
+            name=name,
+            source=mean_turns(workload) if name == "turns" else getattr(own, name),
+            value=means[name],
+            of_trajectories=mean_of(getattr(workload, name)) if name in printed else None,
+        )
+        known[name] = msgspec.structs.replace(one, value=means[name])
+    lengths = [known[name] for name in LENGTHS if name in known]
+    before = [one for one in workload.set_means if one.name in LENGTHS]
+    whole = len(before) < len(lengths) == len(LENGTHS) and any(one.value != one.source for one in lengths)
+    found = with_plain_means(workload, **means) if whole else scaled_to(workload, means)
+    return msgspec.structs.replace(found, set_means=tuple(known[name] for name in MEANS if name in known))
+
+
+def scaled_to(workload: Workload, means: Mapping[str, float]) -> Workload:
+    """The workload with its turns and lengths scaled to some means, as :func:`with_means`; the others keep theirs.
+
+    Lengths that are means of trajectory means become those over all turns. Where a mean changes the workload is no
+    longer the published one: its hit rate and figures go.
+    """
+    own, turns = per_turn_means(workload), mean_turns(workload)
+    before: dict[str, float] = {"turns": turns, **{name: getattr(own, name) for name in LENGTHS}}
+    wanted = {**before, **means}
+    if workload.means == "mean_of_trajectory_means":
+        lengths = {name: before[name] for name in LENGTHS}
+        workload = msgspec.structs.replace(workload, **lengths, means="mean_per_turn")
+    changes: dict[str, Any] = {"turns": _scaled(workload.turns, turns, wanted["turns"])}
+    # of fewer turns a larger share are first ones: that must not change the means
+    now = per_turn_means(msgspec.structs.replace(workload, classes=(), **changes))
+
+    def to_wanted(record: Any, names: Iterable[str], of: Any) -> dict[str, Any]:
+        return {name: _scaled(getattr(record, name), getattr(of, name), wanted[name]) for name in names}
+
+    changes |= to_wanted(workload, LENGTHS, now)
+    if workload.first_append is not None:
+        for name in ("context", "append"):
+            changes[f"first_{name}"] = _scaled(getattr(workload, f"first_{name}"), getattr(now, name), wanted[name])
+    if workload.resets is not None:
+        changes["resets"] = msgspec.structs.replace(
+            workload.resets, **to_wanted(workload.resets, ("context", "append"), now)
+        )
+    if workload.per_turn is not None:
+        by_length = own.generated_by_length
+        changes["per_turn"] = msgspec.structs.replace(
+            own,
+            **{name: wanted[name] for name in LENGTHS},
+            generated_by_length=None if by_length is None else _scaled(by_length, own.generated, wanted["generated"]),
+        )
+    for key in ("mix", "classes"):
+        found = getattr(workload, key)
+        changes[key] = tuple(msgspec.structs.replace(turn, **to_wanted(turn, LENGTHS, own)) for turn in found)
+    if wanted != before:
+        changes |= {"hit_rate": None, "published": (), "measured": ()}
+    return msgspec.structs.replace(workload, **changes)
+
+
+def _scaled(length: Any, before: float, after: float) -> Any:
+    """A number or a Distribution times after / before; the number ``after`` itself where there is nothing to scale."""
+    if before == after:
+        return length
+    if isinstance(length, int | float):
+        return length / before * after if before else after
+    if not before:
+        return after
+    known = {name: getattr(length, name) for name in length.__struct_fields__}
+    return type(length)(**{name: None if value is None else value / before * after for name, value in known.items()})
 
 
 def with_plain_means(

@@ -16,7 +16,7 @@ from dualplan.model.symbolic import value_of
 from dualplan.plan.problem import Setup, balance_factor, build, given_collectives
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.scenario import CollectiveLoad
-from dualplan.spec.workload import Workload, turn_mix, with_plain_means
+from dualplan.spec.workload import Workload, per_turn_means, scaled_to
 
 
 class Parameter(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,18 +125,10 @@ def with_workload(setup: Setup, workload: Workload) -> Setup:
 
 def _length(name: str, meaning: str) -> Parameter:
     def read(setup: Setup) -> float:
-        turns = turn_mix(setup.scenario.workload)
-        return float(sum(turn.weight * float(getattr(turn, name)) for turn in turns))
+        return float(getattr(per_turn_means(setup.scenario.workload), name))
 
     def put(setup: Setup, value: Any) -> Setup:
-        workload = setup.scenario.workload
-        if is_plain(workload):
-            return with_workload(setup, with_plain_means(workload, **{name: float(value)}))
-        factor = float(value) / read(setup)
-        mix = tuple(
-            msgspec.structs.replace(turn, **{name: getattr(turn, name) * factor}) for turn in turn_mix(workload)
-        )
-        return with_workload(setup, msgspec.structs.replace(workload, mix=mix))
+        return with_workload(setup, scaled_to(setup.scenario.workload, {name: float(value)}))
 
     return Parameter(
         name=name, key=f"workload.{name}", unit="tokens", meaning=meaning, read=read, put=put, workload=True
