@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dualplan.cli.options import Format, FormatOption, JsonOption, OutputOption, emit, note
+from dualplan.cli.prices import LifetimeOption, PriceOption, named, number, prices_of
 from dualplan.cli.progress import progress
 from dualplan.cli.scenario_flags import ScenarioFlags, scenario_command
 
@@ -37,12 +38,8 @@ def plan(
     available: Annotated[
         list[str] | None, typer.Option(metavar="NAME=N", help="Nodes of a profile that can be had; repeatable.")
     ] = None,
-    price: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=USD", help="USD of a node-hour of a profile; repeatable.")
-    ] = None,
-    lifetime: Annotated[
-        str | None, typer.Option(metavar="TIME", help="What purchase prices are spread over, such as 1460d.")
-    ] = None,
+    price: PriceOption = None,
+    lifetime: LifetimeOption = None,
     energy_price: Annotated[
         str | None, typer.Option(metavar="USD", help="USD of a kWh, for bought nodes at full power.")
     ] = None,
@@ -102,7 +99,7 @@ def plan(
     from dualplan.report.plan import output
 
     names = {hardware.name for scenario in scenarios for _, hardware in scenario.sides}
-    prices = _prices(price, lifetime, energy_price, snic_price, names)
+    prices = prices_of(price, lifetime, names, energy=energy_price, snic=snic_price)
     found = kinds(scenarios, mixed=mixed, snic_counts=_counts(snic_counts))
     wanted = (
         None
@@ -114,7 +111,7 @@ def plan(
             headroom=headroom,
             spare=spare,
             outside=allow_outside_range,
-            available=_named(available, "--available", names, whole=True),
+            available=named(available, "--available", names, whole=True),
         )
     )
     answer = _answer(
@@ -195,11 +192,11 @@ def _demand(scenario: Scenario, agents: str | None, within: str | None) -> tuple
 
     turns = mean_turns(scenario.workload)
     if agents is not None and within is not None:
-        number = _number(agents, "--agents", least=1.0)
+        count = number(agents, "--agents", least=1.0)
         seconds = parse(within, "s", "--within")
         if not seconds > 0:
             raise InputError("--within", f'"{within}" is no time', "such as 2h")
-        return number / seconds * turns, f"{significant(number)} agents within {within.strip()}"
+        return count / seconds * turns, f"{significant(count)} agents within {within.strip()}"
     given = scenario.settings.demand
     rates = [given.turn_rate] if given.turn_rate is not None else []
     if given.arrival_rate is not None:
@@ -235,62 +232,6 @@ def _wanted(
         prices=prices,
         available={name: int(count) for name, count in available.items()},
     )
-
-
-def _prices(
-    price: list[str] | None, lifetime: str | None, energy: str | None, snic: str | None, names: set[str]
-) -> Prices:
-    from dualplan.errors import InputError
-    from dualplan.plan.purchase.cost import Prices
-    from dualplan.units import parse
-
-    hours = None if lifetime is None else parse(lifetime, "s", "--lifetime") / 3600
-    if hours is not None and not hours > 0:
-        raise InputError("--lifetime", f'"{lifetime}" is no time', "such as 1460d")
-    return Prices(
-        per_hour=_named(price, "--price", names),
-        lifetime_hours=hours,
-        energy=0.0 if energy is None else _money(energy, "--energy-price"),
-        snic_per_hour=0.0 if snic is None else _money(snic, "--snic-price"),
-    )
-
-
-def _named(given: list[str] | None, flag: str, names: set[str], *, whole: bool = False) -> dict[str, float]:
-    """``NAME=VALUE`` texts as a mapping of candidate names. Raises InputError for names that are none."""
-    from dualplan.errors import InputError, did_you_mean
-
-    found: dict[str, float] = {}
-    for text in given or ():
-        name, equals, value = text.partition("=")
-        name = name.strip()
-        if not equals or not name:
-            raise InputError(flag, f'"{text[:60]}" is not NAME={"N" if whole else "USD"}')
-        if name not in names:
-            hint = did_you_mean(name, names) or "candidates: " + ", ".join(sorted(names))
-            raise InputError(flag, f'"{name[:60]}" is not among the candidates', hint)
-        found[name] = _number(value, flag, least=0.0, whole=True) if whole else _money(value, flag)
-    return found
-
-
-def _money(text: str, flag: str) -> float:
-    """USD, with or without the unit."""
-    clean = text.strip().removesuffix("/kWh").removesuffix("/hour").removesuffix("/h").strip().removesuffix("USD")
-    return _number(clean, flag, least=0.0)
-
-
-def _number(text: str, flag: str, *, least: float, whole: bool = False) -> float:
-    import math
-
-    from dualplan.errors import InputError
-
-    kind = "a whole number" if whole else "a number"
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not (least <= value < 1e12) or (whole and value != int(value)) or "_" in text:
-        raise InputError(flag, f'"{text.strip()[:40]}" is not {kind} of {least:g} or more')
-    return value
 
 
 def _counts(text: str | None) -> tuple[int, ...]:

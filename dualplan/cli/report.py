@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dualplan.cli.options import check_place, note, print_text, write_text
+from dualplan.cli.prices import LifetimeOption, PriceOption, prices_of
 from dualplan.cli.scenario_files import scenarios_command
 from dualplan.cli.scenario_flags import ScenarioFlags
 
@@ -61,6 +62,8 @@ def report(
     simulate: Annotated[
         bool, typer.Option("--simulate", help="Also simulate the demand, and the capacity under the SLO.")
     ] = False,
+    price: PriceOption = None,
+    lifetime: LifetimeOption = None,
     exit_zero: Annotated[bool, typer.Option("--exit-zero", help="End with 0 even if not feasible.")] = False,
 ) -> None:
     """The document for a capacity review, as HTML or Markdown; several scenarios are compared.
@@ -78,9 +81,11 @@ def report(
     from dualplan.report.capacity_review.assemble import report as make
     from dualplan.report.capacity_review.labels import Labels
 
-    reviews = _reviews(flags, simulate)
+    reviews = _reviews(flags, simulate, price, lifetime)
     labels = Labels(lang.value)
-    document = make(reviews, labels, _command(flags, output_file, fmt, lang, simulate, exit_zero))
+    own = {"lang": lang.value if lang is not ReportLanguage.en else None, "simulate": simulate or None, "price": price}
+    own |= {"lifetime": lifetime, "exit_zero": exit_zero or None, "format": None if fmt is None else fmt.value}
+    document = make(reviews, labels, _command(flags, output_file, own))
     _write(document, labels, form, output_file)
     infeasible = [review for review in reviews if not review.answer.feasible]
     if infeasible and not exit_zero:
@@ -100,7 +105,7 @@ def _form(file: Path | None, fmt: ReportFormat | None) -> ReportFormat:
     return form
 
 
-def _reviews(flags: list[ScenarioFlags], simulate: bool) -> list[Review]:
+def _reviews(flags: list[ScenarioFlags], simulate: bool, price: list[str] | None, lifetime: str | None) -> list[Review]:
     """All scenarios, computed. Raises InputError with the problems of all of them."""
     import msgspec
 
@@ -117,6 +122,8 @@ def _reviews(flags: list[ScenarioFlags], simulate: bool) -> list[Review]:
             problems.extend(line for line in error.problems if line not in problems)
     if problems:
         raise InputError("", problems=problems)
+    machines = {hardware.name for scenario in scenarios for _, hardware in scenario.sides}
+    prices = prices_of(price, lifetime, machines)
     found = []
     for one, scenario in zip(flags, scenarios, strict=True):
         simulation = None
@@ -125,7 +132,7 @@ def _reviews(flags: list[ScenarioFlags], simulate: bool) -> list[Review]:
 
             simulation = simulation_documents(one, scenario)
         file = None if one.file is None else str(one.file)
-        found.append(review(scenario, file=file, simulation=simulation))
+        found.append(review(scenario, file=file, simulation=simulation, prices=prices))
     names = names_of([one.file for one in flags], [one.answer for one in found])
     return [msgspec.structs.replace(one, label=name) for one, name in zip(found, names, strict=True)]
 
@@ -168,26 +175,15 @@ def _write_figures(folder: Path, drawings: dict[str, str]) -> None:
         raise
 
 
-def _command(
-    flags: list[ScenarioFlags],
-    file: Path,
-    fmt: ReportFormat | None,
-    lang: ReportLanguage,
-    simulate: bool,
-    exit_zero: bool,
-) -> str:
-    """The command line of this call, in one order and quoted for a shell."""
+def _command(flags: list[ScenarioFlags], file: Path, own: dict[str, Any]) -> str:
+    """The command line of this call, in one order and quoted for a shell. ``own``: the options of report."""
     from shlex import join
 
     words: list[Any] = ["dualplan", "report", *(one.file for one in flags if one.file is not None)]
-    for name, value in flags[0].values.items():
-        if name == "file":
+    for name, value in {**flags[0].values, **own}.items():
+        if name == "file" or value is None:
             continue
         flag = "--" + name.rstrip("_").replace("_", "-")
         for item in value if isinstance(value, (list, tuple)) else [value]:
-            words += [flag, item]
-    words += ["--lang", lang.value] if lang is not ReportLanguage.en else []
-    words += ["--simulate"] if simulate else []
-    words += ["--exit-zero"] if exit_zero else []
-    words += ["-f", fmt.value] if fmt is not None else []
+            words += [flag] if item is True else [flag, item]
     return join(map(str, [*words, "-o", file]))

@@ -42,6 +42,40 @@ def test_the_command_in_the_document_makes_it_again(tmp_path):
     assert name.read_text(encoding="utf-8") == first
 
 
+def test_options_of_its_own_stand_in_the_command_too(tmp_path):
+    name = tmp_path / "first.md"
+    arguments = ["--price", "dualpath-hopper=20", "--lifetime", "1460d", "--lang", "zh", "-f", "md"]
+    assert dualplan("report", PAPER, *arguments, "-o", name).returncode == 0
+    first = name.read_text(encoding="utf-8")
+    assert dualplan(*shlex.split(re.search(r"```sh\n(.*)\n```", first)[1])[1:]).returncode == 0
+    assert name.read_text(encoding="utf-8") == first
+
+
+def test_keys_and_flags_are_code_and_nothing_inside_words_is_escaped(tmp_path):
+    done = dualplan("report", PAPER, "-f", "md", "-o", "-")
+    assert done.returncode == 0, done.stderr
+    assert not re.search(r"[a-z]\\_[a-z]", done.stdout)
+    for key in ("prefill_nodes", "hardware.gpu.hbm_capacity", "workload.append"):
+        assert f"| `{key}` |" in done.stdout
+    assert "`--price dualpath-hopper=USD`" in done.stdout and "`--simulate`" in done.stdout
+
+
+def test_missing_prices_are_named_and_a_given_one_makes_the_cost(tmp_path):
+    unpriced = ["--hardware=dgx-h100", "--decode-hardware=dgx-h200", "--model=deepseek-v3.2", "--workload=dualpath-64k"]
+    call = ["report", *unpriced, "--prefill=2", "--decode=4", "--exit-zero", "-f", "md", "-o", "-"]
+    text = dualplan(*call).stdout
+    assert "No price by the hour is known for dgx-h100, dgx-h200, so" in text
+    assert "`--price dgx-h100=USD`, `--price dgx-h200=USD`" in text and "`--lifetime 1460d`" in text
+    text = dualplan(*call, "--price", "dgx-h100=20", "--price", "dgx-h200=24").stdout
+    # 2 nodes at 20 USD and 4 at 24 USD
+    assert "No price by the hour" not in text and "| All nodes, an hour | 136.00 USD |" in text
+    done = dualplan(*call, "--price", "dgx-h20=20")
+    assert done.returncode == 3 and "did you mean dgx-h200?" in done.stderr
+    # bought for 199,000 USD, over 1460 days of 24 hours 5.68 USD a node-hour
+    one = dualplan(*call, "--lifetime", "1460d", "--price", "dgx-h200=0").stdout
+    assert "| 199,000 USD | 5.68 USD | purchase, written off evenly |" in one
+
+
 def test_numbers_are_those_of_feasible(tmp_path):
     arguments = [PAPER, "--arrival-rate=0.1", "--exit-zero"]
     assert dualplan("report", *arguments, "-o", tmp_path / "r.html").returncode == 0

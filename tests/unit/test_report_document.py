@@ -12,7 +12,7 @@ import pytest
 import dualplan
 from dualplan.report.capacity_review import render
 from dualplan.report.capacity_review.assemble import report
-from dualplan.report.capacity_review.blocks import figures
+from dualplan.report.capacity_review.blocks import Typed, figures
 from dualplan.report.capacity_review.findings import review
 from dualplan.report.capacity_review.labels import Labels
 from dualplan.report.capacity_review.render import html, markdown
@@ -208,6 +208,30 @@ def test_markdown_escapes_what_would_be_markup():
     for raw in ("<script>", "**d**", "[e](", "`c`", " | "):
         assert raw not in heading
     assert "&lt;script&gt;" in heading and r"\*\*d\*\*" in heading and r"\[e\]" in heading
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("price_per_hour", "price_per_hour"),
+        ("a__b", "a__b"),
+        ("_a_", r"\_a\_"),
+        ("__init__", r"\_\_init\_\_"),
+        ("a_ b _c", r"a\_ b \_c"),
+        ("_", r"\_"),
+        ("Größe_µs", "Größe_µs"),
+    ],
+)
+def test_underscores_are_escaped_where_they_could_be_emphasis(text, written):
+    """CommonMark, rules of emphasis: an underscore inside a word neither opens nor closes it."""
+    assert render._marked(text) == written
+
+
+def test_code_that_a_table_could_not_hold_is_text():
+    words = render._MarkdownWords(Labels("en"))
+    assert words.text(Typed("--set a.b_c=1")) == "`--set a.b_c=1`"
+    assert words.text(Typed("a|b")) == r"a\|b" and words.text(Typed("a`b")) == r"a\`b"
+    assert render._HtmlWords(Labels("en")).text(Typed("<b>")) == '<code dir="ltr">&lt;b&gt;</code>'
 
 
 def test_markdown_tables_have_as_many_cells_in_every_row(document):

@@ -20,6 +20,7 @@ from dualplan.report.capacity_review.blocks import (
     Prose,
     Section,
     Text,
+    Typed,
     say,
 )
 from dualplan.report.capacity_review.comparison import comparison_section
@@ -44,7 +45,7 @@ def report(reviews: Sequence[Review], labels: Labels, command: str | None = None
     hashes = ", ".join(inputs_sha256(review.answer)[:12] for review in reviews)
     common: dict[str, Any] = {
         "subtitle": say("document.subtitle", version=__version__),
-        "footer": say("document.footer", version=__version__, hash=hashes),
+        "footer": say("document.footer", version=__version__, hash=hashes, command=Typed("dualplan feasible --json")),
         "data": data(reviews),
     }
     if len(reviews) == 1:
@@ -112,7 +113,7 @@ def equations_section(review: Review) -> Section:
     from dualplan.plan.explain.equation import GROUPS
 
     found = equations(review.answer.scenario)
-    blocks: list[Block] = [Paragraph(say("equations.lead"))]
+    blocks: list[Block] = [Paragraph(say("equations.lead", command=Typed("dualplan explain")))]
     for group in GROUPS:
         shown = [one for one in found if one.group == group]
         if shown:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from shlex import quote
+
 from dualplan import __version__
 from dualplan.plan.assumptions import assumptions, inputs_sha256, sources
 from dualplan.plan.evaluate import Evaluation
-from dualplan.plan.purchase.cost import Prices, node_price, price_origin
+from dualplan.plan.purchase.cost import node_price, price_origin
 from dualplan.report.capacity_review.blocks import (
     Block,
     Bullets,
@@ -16,11 +18,12 @@ from dualplan.report.capacity_review.blocks import (
     Prose,
     Section,
     Text,
+    Typed,
     say,
     table,
 )
 from dualplan.report.capacity_review.findings import Review
-from dualplan.report.capacity_review.words import NO_VALUE, change, deployment, per_cent, resource, turns
+from dualplan.report.capacity_review.words import NO_VALUE, change, deployment, joined, per_cent, resource, turns
 from dualplan.report.scenario import value_rows, value_text
 from dualplan.spec.hardware import unsourced
 from dualplan.spec.workload import mean_turns
@@ -41,32 +44,51 @@ LITTLE_ROOM = 0.2
 
 def cost_section(review: Review) -> Section:
     """Price of the nodes by the hour, and of what they serve; what is unknown is said, never made up."""
-    answer = review.answer
+    answer, prices = review.answer, review.prices
     hourly: list[float | None] = []
     rows: list[tuple[Text, ...]] = []
     for side, hardware in answer.scenario.sides:
         nodes = answer.prefill_nodes if side == "prefill" else answer.decode_nodes
-        each, cost = node_price(hardware, Prices()), hardware.cost
+        each, cost = node_price(hardware, prices), hardware.cost
         hourly.append(None if each is None else each * nodes)
         rows.append(
             (
                 say(f"column.{side}_side"),
-                f"{nodes:,} × ",
+                (f"{nodes:,} × ", Name(hardware.name)),
                 _money(cost.price),
                 _money(each, 2),
-                Prose(price_origin(hardware, Prices())),
+                Prose(price_origin(hardware, prices)),
                 NO_VALUE if cost.power is None else show(cost.power * nodes, "W"),
             )
         )
-        rows[-1] = (rows[-1][0], (rows[-1][1], Name(hardware.name)), *rows[-1][2:])
     columns = ("side", "nodes", "price", "price_per_hour", "price_origin", "power")
     blocks: list[Block] = [table(say("cost.nodes"), [say(f"column.{column}") for column in columns], rows, "llrrlr")]
     known = [price for price in hourly if price is not None]
-    if len(known) == len(hourly) and answer.turns_per_s:
+    if len(known) < len(hourly):
+        blocks.append(_unpriced(review))
+    elif answer.turns_per_s:
         blocks.append(_served(answer, sum(known)))
     else:
-        blocks.append(Paragraph(say("cost.unknown", flag="--set hardware.cost.price_per_hour=98USD/h"), "note"))
+        blocks.append(Paragraph(say("upgrades.no_rate"), "note"))
     return Section("cost", say("title.cost"), tuple(blocks))
+
+
+def _unpriced(review: Review) -> Block:
+    """Which machines have no price by the hour, and how to give one."""
+    missing = [hardware for _, hardware in review.answer.scenario.sides if node_price(hardware, review.prices) is None]
+    machines: dict[str, Text] = {hardware.name: Name(hardware.name) for hardware in missing}
+    flags: list[Text] = [Typed(f"--price {quote(name)}=USD") for name in machines]
+    if any(hardware.cost.price is not None for hardware in missing) and review.prices.lifetime_hours is None:
+        return Paragraph(
+            say(
+                "cost.unknown_bought",
+                machines=joined(list(machines.values())),
+                flags=joined(flags),
+                lifetime=Typed("--lifetime 1460d"),
+            ),
+            "note",
+        )
+    return Paragraph(say("cost.unknown", machines=joined(list(machines.values())), flags=joined(flags)), "note")
 
 
 def _served(answer: Evaluation, per_hour: float) -> Block:
@@ -116,7 +138,7 @@ def risks(review: Review) -> list[Text]:
     elif 0 <= check.headroom < LITTLE_ROOM:
         result.append(say("risk.little_room", headroom=change(check.headroom)))
     if review.simulation is None:
-        result.append(say("risk.steady"))
+        result.append(say("risk.steady", flag=Typed("--simulate")))
     if answer.bottleneck.next_gain is not None and answer.bottleneck.next_gain < 0.05 and answer.bottleneck.next:
         following = resource(answer.bottleneck.next) if answer.bottleneck.next != "alike nodes" else NO_VALUE
         result.append(say("risk.tied", resource=resource(answer.bottleneck.resource), next=following))
@@ -163,7 +185,7 @@ def assumptions_section(review: Review) -> Section:
     """Every assumption, and the source of every figure that went in."""
     answer = review.answer
     notes = tuple(Prose(text) for text in assumptions(answer))
-    rows = [(Name(entry["key"]), Name(entry["source"], SOURCE_LENGTH)) for entry in sources(answer.scenario)]
+    rows = [(Typed(entry["key"]), Name(entry["source"], SOURCE_LENGTH)) for entry in sources(answer.scenario)]
     listed = table(say("sources.caption"), (say("column.input"), say("column.source")), rows, "ll")
     return Section(
         "assumptions",
@@ -185,7 +207,7 @@ def inputs_section(review: Review, command: str | None) -> Section:
     rows: list[tuple[Text, ...]] = []
     for row in value_rows(answer.scenario):
         shown = value_text(row["value"], row["unit"])
-        rows.append((row["key"], Name(shown), Name(str(row["origin"]))))
+        rows.append((Typed(row["key"]), Name(shown), Name(str(row["origin"]))))
     header = (say("column.input"), say("column.value"), say("column.origin"))
     listed = table(say("inputs.caption"), header, rows, "lll")
     facts: list[tuple[Text, ...]] = [

@@ -1,7 +1,7 @@
 """What a report is made of, before it is HTML or Markdown: sections of blocks, and texts of known origin.
 
-A text is plain data (numbers with their units), a labelled sentence, a name that a user chose, English prose of the
-program, or several of these in a row. Renderers escape all of them; names are isolated, so that right-to-left text
+A text is plain data (numbers with their units), a labelled sentence, a name that a user chose, prose of the program,
+code, or several of these in a row. Renderers escape all of them; names are isolated, so that right-to-left text
 and long text stay where they belong.
 """
 
@@ -37,7 +37,13 @@ class Prose(_Record, frozen=True):
     text: str
 
 
-Text = str | Say | Name | Prose | tuple[Any, ...]
+class Typed(_Record, frozen=True):
+    """What is typed as it stands, such as a key or a command with its flags; shown as code."""
+
+    text: str
+
+
+Text = str | Say | Name | Prose | Typed | tuple[Any, ...]
 Align = Literal["left", "right"]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from dualplan.plan.evaluate import Evaluation
-from dualplan.report.capacity_review.blocks import Block, Figure, Name, Paragraph, Section, Text, say, table
+from dualplan.report.capacity_review.blocks import Block, Figure, Name, Paragraph, Section, Text, Typed, say, table
 from dualplan.report.capacity_review.findings import Review
 from dualplan.report.capacity_review.labels import Labels
 from dualplan.report.capacity_review.words import (
@@ -102,7 +102,7 @@ def _inputs(reviews: Sequence[Review], letters: list[str]) -> Block:
     compared = Compared(names=tuple(letters), answers=tuple(review.answer for review in reviews))
     differing = input_differences(compared)
     rows: list[tuple[Text, ...]] = [
-        (row["key"], *(NO_VALUE if v is None else Name(value_text(v, row["unit"])) for v in row["values"]))
+        (Typed(row["key"]), *(NO_VALUE if v is None else Name(value_text(v, row["unit"])) for v in row["values"]))
         for row in differing[:MOST_INPUTS]
     ]
     if len(differing) > MOST_INPUTS:

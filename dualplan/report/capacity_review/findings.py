@@ -8,6 +8,7 @@ import msgspec
 
 from dualplan.errors import InputError
 from dualplan.plan.evaluate import Evaluation, evaluate
+from dualplan.plan.purchase.cost import Prices
 from dualplan.spec.choices import MODES, Mode
 from dualplan.spec.scenario import Scenario
 
@@ -33,7 +34,7 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
     """One scenario. ``label``: what the report calls it. ``modes``: each mode on the same nodes, in their order.
 
     ``curve`` and ``splits``: the rate over P/D of as many nodes, in fractions and whole. ``simulation``: the document
-    of ``dualplan simulate``, where asked for.
+    of ``dualplan simulate``, where asked for. ``prices``: given ones, before those of the profiles.
     """
 
     label: str
@@ -44,10 +45,16 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
     splits: Grid
     losses: tuple[Loss, ...]
     simulation: dict[str, Any] | None = None
+    prices: Prices = Prices()
 
 
 def review(
-    scenario: Scenario, *, label: str = "", file: str | None = None, simulation: dict[str, Any] | None = None
+    scenario: Scenario,
+    *,
+    label: str = "",
+    file: str | None = None,
+    simulation: dict[str, Any] | None = None,
+    prices: Prices | None = None,
 ) -> Review:
     """Everything that a report needs to know of a scenario. Raises InputError without node counts."""
     answer = evaluate(scenario)
@@ -64,6 +71,7 @@ def review(
             Loss(side="decode", answer=_fewer(scenario, prefill, decode - 1)),
         ),
         simulation=simulation,
+        prices=prices or Prices(),
     )
 
 

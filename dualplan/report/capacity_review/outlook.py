@@ -20,6 +20,7 @@ from dualplan.report.capacity_review.blocks import (
     Prose,
     Section,
     Text,
+    Typed,
     say,
     table,
 )
@@ -83,7 +84,7 @@ def sensitivity_section(review: Review, labels: Labels, prefix: str) -> Section:
 def _bar_row(bar: Bar) -> tuple[Text, ...]:
     unit = bar.parameter.unit
     return (
-        bar.parameter.key,
+        Typed(bar.parameter.key),
         Prose(bar.parameter.meaning),
         _value(bar.low_value, unit),
         _value(bar.high_value, unit),
@@ -105,7 +106,7 @@ def upgrades_section(review: Review, labels: Labels, prefix: str) -> Section:
     if not answer.turns_per_s:
         return Section("upgrades", say("title.upgrades"), (Paragraph(say("upgrades.no_rate")),))
     try:
-        found = upgrades(answer.scenario, answer.prefill_nodes, answer.decode_nodes)
+        found = upgrades(answer.scenario, answer.prefill_nodes, answer.decode_nodes, prices=review.prices)
     except InputError as error:  # a given parallelism that more nodes cannot host
         return Section("upgrades", say("title.upgrades"), (Paragraph(Prose(str(error)), "note"),))
     blocks: list[Block] = []
@@ -208,7 +209,8 @@ def uncertainty_blocks(review: Review) -> list[Block]:
     """How robust the verdict is, where the scenario has uncertain values."""
     answer = review.answer
     if not uncertain_values(answer.scenario):
-        return [Paragraph(say("uncertainty.none"), "note")]
+        example = Typed("uncertain: {hardware.snic.efficiency: 0.9 +- 0.05}")
+        return [Paragraph(say("uncertainty.none", example=example), "note")]
     found = assess(answer.scenario, answer.prefill_nodes, answer.decode_nodes, samples=SAMPLES)
     share = per_cent(found.feasible_share)
     quantiles = ", ".join(f"{name} {significant(value)}" for name, value in found.turns_per_s.items())
@@ -217,11 +219,11 @@ def uncertainty_blocks(review: Review) -> list[Block]:
         say("uncertainty.quantiles", values=quantiles),
     ]
     if found.decides is not None:
-        items.append(say("uncertainty.decides", key=Name(found.decides)))
+        items.append(say("uncertainty.decides", key=Typed(found.decides)))
     if found.measure_next is not None:
-        items.append(say("uncertainty.measure", key=Name(found.measure_next)))
+        items.append(say("uncertainty.measure", key=Typed(found.measure_next)))
     rows: list[tuple[Text, ...]] = [
-        (Name(one.key), Name(one.text), f"{one.correlation:+.2f}".replace("-", "−"), per_cent(one.total))
+        (Typed(one.key), Name(one.text), f"{one.correlation:+.2f}".replace("-", "−"), per_cent(one.total))
         for one in found.influences
     ]
     columns = ("input", "uncertain", "correlation", "share_of_variance")

@@ -9,7 +9,7 @@ from string import Formatter
 from typing import TYPE_CHECKING, Any
 
 from dualplan.errors import printable
-from dualplan.report.capacity_review.blocks import Document, Name, Prose, Say, figures
+from dualplan.report.capacity_review.blocks import Document, Name, Prose, Say, Typed, figures
 from dualplan.report.capacity_review.labels import Labels
 from dualplan.report.figures.drawing import themed
 from dualplan.report.output import clean
@@ -83,7 +83,7 @@ class _Words:
             return self.labels[text.key].format(**{key: self.plain(value) for key, value in text.values.items()})
         if isinstance(text, Name):
             return shortened(text)
-        if isinstance(text, Prose):
+        if isinstance(text, Prose | Typed):
             return printable(text.text)
         if isinstance(text, tuple):
             return "".join(self.plain(part) for part in text)
@@ -107,6 +107,8 @@ class _HtmlWords(_Words):
         if isinstance(text, Prose):
             language = Markup(' lang="en"') if self.labels.language != "en" else ""
             return Markup('<span dir="auto"{}>{}</span>').format(language, printable(text.text))
+        if isinstance(text, Typed):
+            return Markup('<code dir="ltr">{}</code>').format(printable(text.text))
         if isinstance(text, tuple):
             return Markup("").join(self.text(part) for part in text)
         return escape(str(text))
@@ -124,6 +126,8 @@ class _MarkdownWords(_Words):
             return f"\u2068{shown}\u2069" if _has_right_to_left(shown) else shown
         if isinstance(text, Prose):
             return _marked(printable(text.text))
+        if isinstance(text, Typed):
+            return _code_span(printable(text.text))
         if isinstance(text, tuple):
             return "".join(self.text(part) for part in text)
         return _marked(str(text))
@@ -144,9 +148,19 @@ def _pipes(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
+def _code_span(text: str) -> str:
+    """Markdown for this text as code; a bar would end a cell of a table, and a fence of bars the code."""
+    return _marked(text) if "|" in text or "`" in text or not text.strip() else f"`{text}`"
+
+
+_UNDERSCORES = re.compile(r"(?<!_)(?:(?<![^\W_])_++|_++(?![^\W_]))")
+"""Runs of underscores that could begin or end emphasis; inside a word they are letters."""
+
+
 def _marked(text: str) -> str:
     """Markdown for literally this text."""
-    text = re.sub(r"[\\`*_\[\]|~#$]", r"\\\g<0>", text.replace("\n", " "))
+    text = re.sub(r"[\\`*\[\]|~#$]", r"\\\g<0>", text.replace("\n", " "))
+    text = _UNDERSCORES.sub(lambda run: r"\_" * len(run[0]), text)
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
