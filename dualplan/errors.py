@@ -70,6 +70,8 @@ def problem(where: str, what: str, hint: str = "") -> str:
 
 def printable(text: str) -> str:
     """``text`` with control characters made visible, so that nothing in a file can steer the terminal."""
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 

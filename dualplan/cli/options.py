@@ -64,21 +64,12 @@ def _speaks_unicode() -> bool:
 
 
 def _human_view(output: Output, file: Path | None) -> str:
-    """The human view as text, with colour codes where colours are wanted and no other control characters."""
+    """The human view as text, with codes of styles where colours are wanted."""
     import io
-    import re
 
     buffer = io.StringIO()
-    view = console(buffer, for_file=file is not None)
-    output.text(view)
-    # without colours a code can only come from a name in a file
-    codes = re.compile(r"\n" if view.no_color else r"\x1b\[[0-9;]*m|\n")
-    kept, end = [], 0
-    text = "\n".join(line.rstrip() for line in buffer.getvalue().split("\n"))
-    for match in codes.finditer(text):
-        kept += [printable(text[end : match.start()]), match[0]]
-        end = match.end()
-    return "".join([*kept, printable(text[end:])])
+    output.text(console(buffer, for_file=file is not None))
+    return "\n".join(line.rstrip() for line in buffer.getvalue().split("\n"))
 
 
 def print_text(text: str) -> None:
@@ -109,14 +100,14 @@ def console(buffer: TextIO, *, for_file: bool = False) -> Console:
 
     It obeys --color, NO_COLOR, FORCE_COLOR, TERM=dumb and the terminal's width.
     """
-    from rich.console import Console
+    from dualplan.cli.terminal import SafeConsole
 
     wish = "never" if for_file else os.environ.get("DUALPLAN_COLOR", "auto")
     environment = os.environ
     dumb = bool(environment.get("NO_COLOR")) or environment.get("TERM") == "dumb"
     terminal = bool(environment.get("FORCE_COLOR")) or sys.stdout.isatty()
     colour = wish == "always" or (wish == "auto" and terminal and not dumb)
-    return Console(
+    return SafeConsole(
         file=buffer,
         force_terminal=colour,
         color_system="auto" if colour else None,

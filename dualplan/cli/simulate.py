@@ -104,8 +104,6 @@ def simulate(
         raise UsageError("--duration and --warm-up belong to online runs; a job of --agents runs to its end")
     if runs is not None and agents is None:
         raise UsageError("--runs belongs to --agents; online runs give one mean over time")
-    if elastic is not None and find_capacity:
-        raise UsageError("--elastic belongs to --agents and --arrival-rate")
     if switch_cost is not None and elastic is None:
         raise UsageError("--switch-cost belongs to --elastic")
     from dualplan.cli.simulate_run import Call, answer

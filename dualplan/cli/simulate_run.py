@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from dualplan.plan.simulation import Options
     from dualplan.report.simulate import Answer
     from dualplan.schedule.registry import Policies
+    from dualplan.serving.cluster import Cluster
     from dualplan.serving.elastic import Elastic
     from dualplan.serving.result import Result, Slo
     from dualplan.serving.run import Capacity, Progress
@@ -95,7 +96,7 @@ def answer(flags: ScenarioFlags, scenario: Scenario, call: Call) -> tuple[Answer
         for (label, options), cluster in zip(rows, laid, strict=True):
             try:
                 if call.find_capacity:
-                    capacities.append(_capacity(call, cluster, drawn[0], slo, label, show))
+                    capacities.append(_capacity(call, cluster, drawn[0], slo, options, label, show))
                     interrupted = capacities[-1].interrupted
                 else:
                     result, times, interrupted = _runs(call, scenario, drawn, options, slo, label, show)
@@ -126,7 +127,9 @@ def answer(flags: ScenarioFlags, scenario: Scenario, call: Call) -> tuple[Answer
     return found, all(meets(result, slo) for result in results)
 
 
-def _capacity(call: Call, cluster: Any, trajectories: Trajectories, slo: Slo, label: str, show: Progress) -> Capacity:
+def _capacity(
+    call: Call, cluster: Cluster, trajectories: Trajectories, slo: Slo, options: Options, label: str, show: Progress
+) -> Capacity:
     from dualplan.serving.run import DURATION, find_capacity
 
     return find_capacity(
@@ -137,6 +140,7 @@ def _capacity(call: Call, cluster: Any, trajectories: Trajectories, slo: Slo, la
         warm_up=call.warm_up,
         seed=call.seed,
         progress=show,
+        elastic=options.elastic,
         label=label,
     )
 

@@ -170,6 +170,8 @@ class ResourceUse(msgspec.Struct, frozen=True, kw_only=True):
     ``WINDOWS`` windows; ``max_over_mean``: of its nodes, NICs, engines or groups in the whole run.
 
     ``simulated``: whether it can bind in the simulation. Loads of others follow from the bytes that turns moved.
+    ``capacity_used``: share of what it could do, as the steady model counts. It is another figure for prefill compute
+    alone: a group runs passes, however empty, while any turn is there, so its busy share is high at any load.
     """
 
     name: str
@@ -178,6 +180,7 @@ class ResourceUse(msgspec.Struct, frozen=True, kw_only=True):
     peak: float
     max_over_mean: float | None
     simulated: bool
+    capacity_used: float
 
     @property
     def over(self) -> float | None:
@@ -414,6 +417,7 @@ def resources(result: Result) -> tuple[ResourceUse, ...]:
                 peak=max(peak, mean),
                 max_over_mean=uneven,
                 simulated=part.simulated,
+                capacity_used=result.prefill_capacity_used if part.name == "prefill_compute" else mean,
             )
         )
     return tuple(found)

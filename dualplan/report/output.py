@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -39,16 +40,26 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
 def render(output: Output, form: Format, *, ascii_only: bool = False) -> str:
     """The text of an output in a machine format; ``table`` is printed through a console instead.
 
-    ``ascii_only``: JSON with escapes instead of other characters, for an output that cannot hold them.
+    ``ascii_only``: JSON with escapes instead of other characters, for an output that cannot hold them. Nothing in
+    names and texts of files can steer a terminal that shows it.
     """
     if form == "json":
-        return json.dumps(clean(output.data), indent=2, ensure_ascii=ascii_only, allow_nan=False) + "\n"
+        return _json(output.data, ascii_only, indent=2)
     if form == "jsonl":
-        rows = (json.dumps(clean(row), ensure_ascii=ascii_only, allow_nan=False) for row in output.rows)
-        return "".join(row + "\n" for row in rows)
+        return "".join(_json(row, ascii_only) for row in output.rows)
     if form == "csv":
         return output.csv() if output.csv else csv_text([flat(clean(row)) for row in output.rows])
-    return output.markdown() if output.markdown else markdown_table([flat(clean(row)) for row in output.rows])
+    text = output.markdown() if output.markdown else markdown_table([flat(clean(row)) for row in output.rows])
+    return "\n".join(map(printable, text.split("\n")))
+
+
+_STEERING = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""Characters of JSON text that terminals obey: C1 controls, and those that set the direction of writing."""
+
+
+def _json(data: Any, ascii_only: bool, indent: int | None = None) -> str:
+    text = json.dumps(clean(data), indent=indent, ensure_ascii=ascii_only, allow_nan=False)
+    return _STEERING.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
 
 
 def clean(value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from dualplan.plan.resources import TITLES
 from dualplan.plan.simulation import ResourceUse, resources, series
 from dualplan.report.output import Output
 from dualplan.serving import layout as k
-from dualplan.serving.result import Result, Slo, Spread, meets
+from dualplan.serving.result import Result, Slo, Spread, misses
 from dualplan.serving.run import Capacity
 from dualplan.serving.trajectories import Trajectories
 from dualplan.units import show, significant
@@ -103,12 +104,14 @@ def _one(answer: Answer, index: int) -> dict[str, Any]:
             "capacity_agents_per_s": found.met,
             "interval": [found.met, found.missed],
             "interval_closed": not found.interrupted,
+            "upper_missed_by": [] if found.beyond is None else _missed_by(found.beyond, found.slo),
             "runs": [
                 {
                     "arrival_rate": run.arrival_rate,
                     "ttft_mean_s": run.ttft_s.mean,
                     "tpot_mean_s": run.tpot_s.mean,
-                    "slo_met": meets(run, found.slo),
+                    "slo_met": not misses(run, found.slo),
+                    "missed_by": _missed_by(run, found.slo),
                     "stopped": run.stopped,
                 }
                 for run in found.results
@@ -128,6 +131,7 @@ def _result(answer: Answer, result: Result) -> dict[str, Any]:
     laid, scenario = result.cluster, result.cluster.scenario
     whole = result.ttft_s.mean or 0.0
     used = resources(result)
+    missed = _missed_by(result, answer.slo) if result.kind == "online" else []
     document: dict[str, Any] = {
         "kind": result.kind,
         "label": result.label,
@@ -153,6 +157,7 @@ def _result(answer: Answer, result: Result) -> dict[str, Any]:
         "simulated_s": result.simulated_s,
         "warm_up_s": result.warm_up_s,
         "steady": result.steady,
+        "ttft_halves_s": None if result.ttft_halves_s is None else list(result.ttft_halves_s),
         "jct_s": result.jct_s,
         "jct_interval_s": None,
         "turns": result.turns,
@@ -171,7 +176,9 @@ def _result(answer: Answer, result: Result) -> dict[str, Any]:
             "given": list(answer.slo_given),
             "defaults": [name for name in ("ttft", "tpot") if name not in answer.slo_given],
         },
-        "slo_met": meets(result, answer.slo) if result.kind == "online" else None,
+        "slo_met": not missed if result.kind == "online" else None,
+        "missed_by": missed,
+        "slices": msgspec.to_builtins(result.slices),
         "ttft_parts_s": result.ttft_parts_s,
         "ttft_shares": {name: value / whole if whole else None for name, value in result.ttft_parts_s.items()},
         "turns_in_system": result.in_system,
@@ -179,6 +186,7 @@ def _result(answer: Answer, result: Result) -> dict[str, Any]:
         "turns_waiting_at_end": len(result.waits_s),
         "wait_at_end_mean_s": float(result.waits_s.mean()) if len(result.waits_s) else None,
         "utilization": {_key(use): use.utilization for use in used},
+        "prefill_capacity_used": result.prefill_capacity_used,
         "decode_batch_per_engine": result.decode_batch_per_engine,
         "max_over_mean": result.max_over_mean,
         "resources": [_resource(use) for use in used],
@@ -213,9 +221,14 @@ def _resource(use: ResourceUse) -> dict[str, Any]:
         "detail": use.detail,
         "utilization": use.utilization,
         "peak_utilization": use.peak,
+        "capacity_used": use.capacity_used,
         "max_over_mean": use.max_over_mean,
         "can_bind": use.simulated,
     }
+
+
+def _missed_by(result: Result, slo: Slo) -> list[dict[str, Any]]:
+    return [msgspec.structs.asdict(miss) for miss in misses(result, slo)]
 
 
 def _spread(spread: Spread) -> dict[str, float | None]:
@@ -281,17 +294,44 @@ def notes(answer: Answer, result: Result, used: Sequence[ResourceUse]) -> list[s
                 f"{TITLES[use.name]} would have to carry {significant(use.over)} times what it can at its busiest, "
                 f"which is not simulated: rates are at most 1/{significant(use.over)} of these there"
             )
-    needs = result.expected_agent_time_s
-    replayed = result.kind == "online" and result.arrival_rate is None
-    if result.kind == "online" and not replayed and needs is not None and result.stopped == "end of the run":
-        span = result.simulated_s
-        if span < 2 * needs:
-            what = "so the capacity is too high" if answer.capacities else "so the load is not yet what it will be"
-            found.append(
-                f"the run of {show(span, 's')} is short: an agent takes about {show(needs, 's')} and agents are still "
-                f"accumulating, {what}; give a longer --duration"
-            )
+    if result.kind != "online" or result.stopped != "end of the run":
+        return found
+    needs, span = result.expected_agent_time_s, result.simulated_s
+    short = result.arrival_rate is not None and needs is not None and span < 2 * needs
+    if short and needs is not None:
+        what = "so the capacity is too high" if answer.capacities else "so the load is not yet what it will be"
+        found.append(
+            f"the run of {show(span, 's')} is short: an agent takes about {show(needs, 's')} and agents are still "
+            f"accumulating, {what}; give a longer --duration, such as {_round_seconds(3 * needs)}"
+        )
+    if result.steady is False and result.ttft_halves_s is not None:
+        first, second = result.ttft_halves_s
+        found.append(
+            f"not steady: mean TTFT is {show(first, 's')} in the first half of the time that counts and "
+            f"{show(second, 's')} in the second; {_to_settle(answer, result, rises=second > first)}"
+        )
     return found
+
+
+def _to_settle(answer: Answer, result: Result, *, rises: bool) -> str:
+    """What to do about a run that is not steady."""
+    longer = f"--duration {_round_seconds(2 * result.simulated_s)}"
+    if result.arrival_rate is None:
+        return "a trace need not settle: --warm-up leaves its start out, --timeline shows its load over time"
+    if not rises:
+        return f"the start still counts: give a longer --warm-up, or {longer}"
+    if answer.capacities:
+        return f"a longer run may not carry this rate: give {longer}"
+    return (
+        f"give {longer}; if TTFT goes on rising, the rate is more than is carried for long: a lower --arrival-rate, or "
+        "--find-capacity"
+    )
+
+
+def _round_seconds(value: float) -> str:
+    """A time of about this many seconds as it is given to a flag."""
+    step = 10 ** max(math.floor(math.log10(value)) - 1, 0)
+    return f"{math.ceil(value / step) * step:.0f}s"
 
 
 def assumptions(answer: Answer, result: Result) -> list[str]:

@@ -32,24 +32,45 @@ def show_answer(answer: Answer, documents: Sequence[dict[str, Any]], console: Co
         _show_rows(documents, console)
     else:
         if "capacity_agents_per_s" in first:
-            console.print(f"  {_capacity_line(first)}")
+            _say(console, _capacity_line(first))
+            _say_missed(console, first["upper_missed_by"], f"At {significant(first['interval'][1] or 0.0)}")
         else:
             _show_headline(first, console)
         _show_result(first, console)
-    for note in dict.fromkeys(note for document in documents for note in document["notes"]):
+    for note in _notes(documents):
         console.print()
-        console.print(_wrapped(f"Note: {note}.", console.width, "  ", "  "))
+        _say(console, f"Note: {note}.", hanging=0)
     console.print()
     console.print("  Assumed (all figures and their sources: --json)", style="dim")
     for line in assumptions(answer, answer.shown[0]):
         console.print(_wrapped(line, console.width))
 
 
+def _notes(documents: Sequence[dict[str, Any]]) -> list[str]:
+    """The notes of all rows, each once, with the rows that it is about where it is not about all of them."""
+    rows: dict[str, list[str]] = {}
+    for document in documents:
+        for note in document["notes"]:
+            rows.setdefault(note, []).append(document["label"])
+    return [note if len(labels) == len(documents) else f"{'; '.join(labels)}: {note}" for note, labels in rows.items()]
+
+
 def _show_interrupted(answer: Answer, console: Console) -> None:
     console.print("  INTERRUPTED  this is what was known; the last run ends where it was stopped", style="yellow")
     if answer.left_out:
-        console.print(_wrapped("not run: " + "; ".join(answer.left_out), console.width, "  ", "    "))
+        _say(console, "not run: " + "; ".join(answer.left_out))
     console.print()
+
+
+def _say(console: Console, text: str, *, hanging: int = 2, style: str | None = None) -> None:
+    """A line of the answer, wrapped to its indent."""
+    console.print(_wrapped(text, console.width, "  ", " " * (2 + hanging)), style=style)
+
+
+def _say_missed(console: Console, missed: Sequence[dict[str, Any]], title: str = "Missed by") -> None:
+    """What of the SLO was missed, a line each."""
+    for miss in missed:
+        _say(console, f"{title:<13}{miss['text']}", hanging=13)
 
 
 def _capacity_line(document: dict[str, Any]) -> str:
@@ -82,46 +103,42 @@ def _show_headline(document: dict[str, Any], console: Console) -> None:
     name = _named(document)
     if document["kind"] == "offline":
         if document["jct_s"] is None:
-            console.print(
-                f"  STOPPED  {document['agents_done']} of {document['agents']} agents done after "
-                f"{_seconds(document['simulated_s'])} ({document['stopped']})"
-            )
+            done = f"{document['agents_done']} of {document['agents']} agents done"
+            _say(console, f"STOPPED  {done} after {_seconds(document['simulated_s'])} ({document['stopped']})")
             return
         interval = document.get("jct_interval_s")
         several = f", {_seconds(interval[0])} to {_seconds(interval[1])} over the runs" if interval else ""
-        console.print(f"  {_seconds(document['jct_s'])} for {document['agents']} agents in {name}{several}")
+        _say(console, f"{_seconds(document['jct_s'])} for {document['agents']} agents in {name}{several}")
         return
     verdict = "SLO MET" if document["slo_met"] else "SLO MISSED"
     rate = document["arrival_rate"]
     asked = "at the times of the trace" if rate is None else f"at {significant(rate)} agents/s"
-    console.print(f"  {verdict}  {asked} in {name}", style="green" if document["slo_met"] else "red")
+    unsettled = ", but not steady: see the note" if document["slo_met"] and document["steady"] is False else ""
+    style = "green" if document["slo_met"] else "red"
+    _say(console, f"{verdict}  {asked} in {name}{unsettled}", style=style)
     slo = document["slo"]
     limits = ", ".join(
         f"{key.upper()} {show(slo[f'{key}_s'], 's')}{' by default' if key in slo['defaults'] else ''}"
         for key in ("ttft", "tpot")
     )
-    console.print(f"  Means are held against {limits}.")
+    _say(console, f"Means are held against {limits}.")
+    _say_missed(console, document["missed_by"])
     if document["stopped"] == "TTFT above the limit":
-        console.print(
-            f"  The rate is above capacity: TTFT stayed above its limit, so the run ended after "
-            f"{_seconds(document['simulated_s'])}."
-        )
-    elif not document["slo_met"] and document["turns_waiting_at_end"]:
-        console.print(
-            f"  {document['turns_waiting_at_end']:,} turns wait for their first token at the end of the run, for "
-            f"{show(document['wait_at_end_mean_s'], 's')} on average."
+        _say(
+            console,
+            f"The rate is above capacity (--find-capacity finds it). Figures below are of all turns that ended from "
+            f"{_seconds(document['warm_up_s'])} to {_seconds(document['simulated_s'])}.",
         )
     elif document["stopped"] == "interrupted":
-        console.print(f"  Interrupted after {_seconds(document['simulated_s'])} of simulated time.")
-    elif document["steady"] is False:
-        console.print("  Not steady: TTFT still changes by more than 10 % between the halves of the run.")
+        _say(console, f"Interrupted after {_seconds(document['simulated_s'])} of simulated time.")
 
 
 def _show_result(document: dict[str, Any], console: Console) -> None:
-    console.print(
-        f"  {document['turns']:,} turns, {significant(document['turns_per_s'])} turns/s, "
-        f"{significant(document['prompt_tokens_per_s'] / 1e6)} M prompt tok/s, "
-        f"{significant(document['output_tokens_per_s'] / 1e3)} k output tok/s"
+    _say(
+        console,
+        f"{document['turns']:,} turns, {significant(document['turns_per_s'])} turns/s, "
+        f"{_tokens(document['prompt_tokens_per_s'])} prompt tok/s, "
+        f"{_tokens(document['output_tokens_per_s'])} output tok/s",
     )
     console.print()
     console.print(f"  {'':20}{'mean':>9}{'p50':>9}{'p90':>9}{'p99':>9}", style="bold")
@@ -135,23 +152,35 @@ def _show_result(document: dict[str, Any], console: Console) -> None:
     shares = ", ".join(
         f"{name} {100 * share:.0f} %" for name, share in document["ttft_shares"].items() if share is not None
     )
-    console.print(f"  TTFT is      {shares}")
     peak = document["peaks"]
-    console.print(
-        f"  Working set  {show(document['working_set_mean_bytes'], 'B')} on average, at most "
-        f"{show(peak['working_set_bytes'], 'B')}"
-    )
-    console.print(
-        f"  Host buffer  at most {show(peak['prefill_buffer_bytes_per_node'], 'B')} a prefill node, "
-        f"{show(peak['decode_buffer_bytes_per_node'], 'B')} a decode node"
-    )
-    console.print(f"  Decoding     {significant(document['decode_batch_per_engine'])} sequences an engine on average")
+    lines = {
+        "TTFT is": shares,
+        "Working set": f"{show(document['working_set_mean_bytes'], 'B')} on average, at most "
+        f"{show(peak['working_set_bytes'], 'B')}",
+        "Host buffer": f"at most {show(peak['prefill_buffer_bytes_per_node'], 'B')} a prefill node, "
+        f"{show(peak['decode_buffer_bytes_per_node'], 'B')} a decode node",
+        "Decoding": f"{significant(document['decode_batch_per_engine'])} sequences an engine on average",
+    }
+    for title, text in lines.items():
+        _say(console, f"{title:<13}{text}", hanging=13)
     for change in document["role_changes"]:
-        console.print(
-            f"  Roles        {change['prefill_nodes']}P{change['decode_nodes']}D decided at "
-            f"{_seconds(change['decided_s'])}, ready at {_seconds(change['ready_s'])}"
-        )
+        _say(console, f"{'Roles':<13}{_role_change(change)}", hanging=13)
     _show_resources(document, console)
+
+
+def _share(value: float) -> str:
+    """A share in per cent; of what is many times over, how many times."""
+    return f"{100 * value:.0f} %" if value < 10 else f"{significant(value, 2)}x"
+
+
+def _tokens(rate: float) -> str:
+    """Tokens/s with a prefix."""
+    return show(rate, "1") if rate < 1e3 else show(rate, "").rstrip()
+
+
+def _role_change(change: dict[str, Any]) -> str:
+    nodes = f"{change['prefill_nodes']}P{change['decode_nodes']}D"
+    return f"{nodes} decided at {_seconds(change['decided_s'])}, ready at {_seconds(change['ready_s'])}"
 
 
 def _show_resources(document: dict[str, Any], console: Console) -> None:
@@ -161,9 +190,19 @@ def _show_resources(document: dict[str, Any], console: Console) -> None:
         if use["utilization"] < SHOWN_SHARE:
             continue
         title = TITLES[use["name"]] + (f" ({use['detail']})" if use["detail"] else "")
+        if use["name"] == "prefill_compute":
+            console.print(f"  {title:28}{_share(use['capacity_used']):>8}{'-':>9}{'-':>10}")
+            title = "prefill passes running"
         uneven = "-" if use["max_over_mean"] is None else f"{use['max_over_mean']:.2f}"
-        shares = f"{100 * use['utilization']:>6.0f} %{100 * use['peak_utilization']:>7.0f} %{uneven:>10}"
+        shares = f"{_share(use['utilization']):>8}{_share(use['peak_utilization']):>9}{uneven:>10}"
         console.print(f"  {title[:28]:28}{shares}")
+    _say(
+        console,
+        "prefill compute is work over that of full passes, as feasible counts; passes run while any turn is there, so "
+        "their busy share is high at any load.",
+        hanging=0,
+        style="dim",
+    )
 
 
 def _show_rows(documents: Sequence[dict[str, Any]], console: Console) -> None:
@@ -191,13 +230,17 @@ def _show_rows(documents: Sequence[dict[str, Any]], console: Console) -> None:
     gains = {row["label"]: row[key] for row in documents}
     if gains.get("split-read") and gains.get("dual-path"):
         gain = 100 * (gains["split-read"] / gains["dual-path"] - 1)
-        console.print(f"  Splitting each read over both sides gains {gain:+.1f} % over dual-path.")
+        _say(console, f"Splitting each read over both sides gains {gain:+.1f} % over dual-path.")
     for row in documents:
+        if "capacity_agents_per_s" in row:
+            at = significant(row["interval"][1] or 0.0)
+            for miss in row["upper_missed_by"]:
+                _say(console, f"{row['label']} at {at}: {miss['text']}")
+        else:
+            for miss in row["missed_by"]:
+                _say(console, f"{row['label']} misses: {miss['text']}")
         for change in row["role_changes"]:
-            console.print(
-                f"  {row['label']}: {change['prefill_nodes']}P{change['decode_nodes']}D decided at "
-                f"{_seconds(change['decided_s'])}, ready at {_seconds(change['ready_s'])}"
-            )
+            _say(console, f"{row['label']}: {_role_change(change)}")
 
 
 def _seconds(value: float | None) -> str:

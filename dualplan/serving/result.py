@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import takewhile
 from typing import Any, Literal
 
 import msgspec
@@ -11,12 +12,17 @@ import numpy.typing as npt
 
 from dualplan.serving import layout as k
 from dualplan.serving.cluster import Cluster
+from dualplan.serving.prefill_load import full_pass_share, turn_works
 from dualplan.serving.samples import fill_sample
 from dualplan.serving.trajectories import Trajectories
+from dualplan.units import show
 
 Floats = npt.NDArray[np.float64]
 
 Stopped = Literal["all agents done", "end of the run", "TTFT above the limit", "longest time", "interrupted"]
+
+STEADY = 0.1
+"""Share by which mean TTFT may differ between the halves of a run that is called steady."""
 
 PARTS = ("scheduling", "allocation", "read", "prefill")
 """Parts of TTFT: from ready to fetched, to the start of the read, to the pass, to its end. A wait for host buffers
@@ -39,6 +45,30 @@ class Slo(msgspec.Struct, frozen=True, kw_only=True):
     tpot: float = 0.05
 
 
+Rule = Literal["ttft_of_slices", "turns_ended", "turns_waiting", "admission_wait", "ttft", "tpot"]
+
+
+class Miss(msgspec.Struct, frozen=True, kw_only=True):
+    """What of an SLO a run missed: ``value`` against ``limit`` [s, or turns for ``turns_ended`` and ``turns_waiting``],
+    and the same in words.
+    """
+
+    rule: Rule
+    value: float
+    limit: float
+    text: str
+
+
+class Slice(msgspec.Struct, frozen=True, kw_only=True):
+    """A slice of an online run, after which the stop rule looks [s]: mean TTFT of the turns that ended in it, None
+    where none did.
+    """
+
+    start_s: float
+    end_s: float
+    ttft_s: float | None
+
+
 class RoleChange(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes of each side from ``ready_s`` on; ``decided_s`` is when the closing groups got nothing more [s]."""
 
@@ -58,7 +88,11 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     ``waits_s``: waits so far of the turns that have no first token at the end. ``expected_agent_time_s``: mean turns
     of an agent times the mean time of a turn.
 
+    ``steady``: mean TTFT of the second half of the time that counts is within ``STEADY`` of that of the first half;
+    ``ttft_halves_s`` are the two. ``slices``: of an online run, in order of time.
+
     ``utilization``: over the run, busy shares of storage NICs and prefill groups, held shares of buffers and HBM.
+    ``prefill_capacity_used``: work of the turns that count over what the prefill engines do in full passes.
     ``decode_batch_per_engine``: mean sequences that decode. ``max_over_mean``: of what each storage NIC, engine or
     decode group did. ``mean_working_set_bytes``: KV of the agents that have not ended, over samples after the warm-up.
     ``samples``, ``detail``: state over time, columns of ``layout.S_TIME`` and following and of ``layout.State``; the
@@ -92,7 +126,10 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     in_system: float
     waits_s: Floats
     steady: bool | None
+    ttft_halves_s: tuple[float, float] | None
+    slices: tuple[Slice, ...]
     utilization: dict[str, float]
+    prefill_capacity_used: float
     decode_batch_per_engine: float
     max_over_mean: dict[str, float | None]
     peaks: dict[str, float]
@@ -116,20 +153,58 @@ def spread(values: Floats) -> Spread:
 
 
 def meets(result: Result, slo: Slo) -> bool:
-    """Whether mean TTFT and mean TPOT keep the limits and the run did not end for its TTFT.
+    """Whether a run keeps an SLO: nothing of it is missed."""
+    return not misses(result, slo)
+
+
+def misses(result: Result, slo: Slo) -> tuple[Miss, ...]:
+    """What of an SLO a run missed: mean TTFT and mean TPOT keep the limits and the run did not end for its TTFT.
 
     A turn without a first token at the end of the run counts in mean TTFT with its wait so far once that is above the
     limit. More such turns, overdue or not, than turns that ended miss the SLO: the few that ended say nothing. Under
     admission control the mean wait of agents for their start must keep the limit of TTFT too.
     """
-    ttft, tpot = result.ttft_s.mean, result.tpot_s.mean
-    if result.stopped == "TTFT above the limit" or ttft is None or len(result.waits_s) > result.turns:
-        return False
-    if result.admission_s.mean is not None and result.admission_s.mean > slo.ttft:
-        return False
-    overdue = result.waits_s[result.waits_s > slo.ttft]
-    ttft = (ttft * result.turns + float(overdue.sum())) / (result.turns + len(overdue))
-    return ttft <= slo.ttft and (tpot is None or tpot <= slo.tpot)
+    found = [_slices_over(result, slo)] if result.stopped == "TTFT above the limit" else []
+    ttft, tpot, waits = result.ttft_s.mean, result.tpot_s.mean, result.waits_s
+    if ttft is None:
+        what = f"no turn ended in the {show(result.simulated_s - result.warm_up_s, 's')} that count"
+        return (*found, Miss(rule="turns_ended", value=0, limit=1, text=what))
+    if len(waits) > result.turns:
+        what = f"{len(waits):,} turns have no first token at the end, more than the {result.turns:,} that ended"
+        found.append(Miss(rule="turns_waiting", value=len(waits), limit=result.turns, text=what))
+    admission = result.admission_s.mean
+    if admission is not None and admission > slo.ttft:
+        what = f"agents wait {show(admission, 's')} for admission on average, limit {show(slo.ttft, 's')}"
+        found.append(Miss(rule="admission_wait", value=admission, limit=slo.ttft, text=what))
+    overdue = waits[waits > slo.ttft]
+    whole = (ttft * result.turns + float(overdue.sum())) / (result.turns + len(overdue))
+    if whole > slo.ttft:
+        what = f"mean TTFT {show(whole, 's')}, limit {show(slo.ttft, 's')}"
+        if len(overdue):
+            what += (
+                f": {show(ttft, 's')} of the turns that ended, and {len(overdue):,} more that wait for their first "
+                f"token at the end, {show(float(overdue.mean()), 's')} on average so far"
+            )
+        found.append(Miss(rule="ttft", value=whole, limit=slo.ttft, text=what))
+    if tpot is not None and tpot > slo.tpot:
+        what = f"mean TPOT {show(tpot, 's')}, limit {show(slo.tpot, 's')}"
+        found.append(Miss(rule="tpot", value=tpot, limit=slo.tpot, text=what))
+    return tuple(found)
+
+
+def _slices_over(result: Result, slo: Slo) -> Miss:
+    """What the stop rule saw: the last slices of a run, with a mean TTFT above the limit each."""
+    over = list(takewhile(lambda one: one.ttft_s is not None and one.ttft_s > slo.ttft, reversed(result.slices)))[::-1]
+    if not over:  # a run with a tighter limit than the one it is held against now
+        what = f"the run ended at {result.simulated_s:,.0f} s, for a TTFT above its limit"
+        return Miss(rule="ttft_of_slices", value=result.slices[-1].ttft_s or 0.0, limit=slo.ttft, text=what)
+    values = [show(one.ttft_s, "s") for one in over]
+    spans = f"the {len(over)} slices from {over[0].start_s:,.0f} s to {over[-1].end_s:,.0f} s"
+    what = (
+        f"the stop rule: mean TTFT was {', '.join(values[:-1])} and {values[-1]} in {spans}, limit "
+        f"{show(slo.ttft, 's')}, so the run ended there"
+    )
+    return Miss(rule="ttft_of_slices", value=float(over[-1].ttft_s or 0.0), limit=slo.ttft, text=what)
 
 
 def result_of(
@@ -145,6 +220,7 @@ def result_of(
     end: float | None = None,
     label: str | None = None,
     changes: tuple[RoleChange, ...] = (),
+    slices: tuple[Slice, ...] = (),
 ) -> Result:
     """The result of a run in state ``s``. ``end``: when it ended [s], where not with its last event."""
     n = int(s.counter[k.N_RECORDS])
@@ -158,10 +234,10 @@ def result_of(
     ttft = kept[:, :4].sum(axis=1)
     decoded = kept[:, k.R_TPOT] > 0
     ended = ~np.isnan(s.done_at[:arrived])
-    halves = when[counted] > warm_up + span / 2
-    steady = None
-    if kind == "online" and halves.any() and not halves.all():
-        steady = bool(abs(ttft[halves].mean() / ttft[~halves].mean() - 1) <= 0.1)
+    late = when[counted] > warm_up + span / 2
+    halves = None
+    if kind == "online" and late.any() and not late.all():
+        halves = (float(ttft[~late].mean()), float(ttft[late].mean()))
     turns = which[counted]
     samples, detail = _samples(s, now)
     tokens = trajectories.generated[turns]
@@ -191,9 +267,12 @@ def result_of(
         admission_s=_admission(laid, s, arrived, now),
         expected_agent_time_s=float(whole_turn / len(kept) * trajectories.turns.mean()) if len(kept) else None,
         in_system=float(s.total[k.UNDER_WAY_TIME]) / now if now else 0.0,
-        steady=steady,
+        steady=None if halves is None else abs(halves[1] / halves[0] - 1) <= STEADY,
+        ttft_halves_s=halves,
+        slices=slices,
         waits_s=_waits(s, now),
         utilization=_utilization(laid, s, samples, now),
+        prefill_capacity_used=_prefill_capacity_used(laid, trajectories, samples, turns, span),
         decode_batch_per_engine=_decode_batch(laid, s, samples, now),
         max_over_mean=_max_over_mean(laid, s),
         peaks={
@@ -288,6 +367,15 @@ def _utilization(laid: Cluster, s: k.State, samples: Floats, now: float) -> dict
         if size < math.inf:
             found[name] = mean_over_time(samples, column) / (size * share)
     return {name: float(value) for name, value in found.items()}
+
+
+def _prefill_capacity_used(
+    laid: Cluster, trajectories: Trajectories, samples: Floats, turns: npt.NDArray[np.int64], span: float
+) -> float:
+    """Work of some turns over what the open prefill engines do in so many seconds of full passes."""
+    engines = laid.prefill.engines * open_share(laid, samples)[0]
+    done = float(turn_works(laid, trajectories)[turns].sum())
+    return done / (span * engines * full_pass_share(laid, trajectories))
 
 
 def _decode_batch(laid: Cluster, s: k.State, samples: Floats, now: float) -> float:

@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dualplan.errors import InputError
-from dualplan.model.passes import turn_work
 from dualplan.serving import kernel
 from dualplan.serving import layout as k
 from dualplan.serving.cluster import Cluster, state
 from dualplan.serving.elastic import Controller, Elastic
-from dualplan.serving.result import Result, RoleChange, Slo, Stopped, meets, result_of
+from dualplan.serving.prefill_load import turn_works
+from dualplan.serving.result import Result, RoleChange, Slice, Slo, Stopped, meets, result_of
 from dualplan.serving.trajectories import Trajectories
 
 Floats = npt.NDArray[np.float64]
@@ -43,6 +43,9 @@ GROUPS_A_TURN = 64
 MOST_AGENTS = 2_000_000
 """More agents in a run would not fit the memory of a usual machine."""
 
+MOST_IDLE = 500_000
+"""Engines of a side that no turn can reach, beyond which a run is refused: it would take minutes to show nothing."""
+
 LONGEST = 1e10
 """A job that takes longer [s], 300 years, is not followed to its end."""
 
@@ -65,10 +68,11 @@ def offline(
     label: str | None = None,
 ) -> Result:
     """``agents`` agents start together at time 0 and run to their end; with ``elastic`` nodes change their roles.
-    Raises InputError for less than one agent.
+    Raises InputError for less than one agent, and for engines that so many agents can never use.
     """
     if agents < 1:
         raise InputError("--agents", f"{agents} is not a number of agents above 0")
+    _refuse_idle(laid, agents)
     s = state(laid, trajectories, np.zeros(agents), seed=seed)
     driver = Driver(s, _chosen(s, compiled), None if elastic is None else Controller(laid, elastic))
     stopped: Stopped = "all agents done"
@@ -103,8 +107,8 @@ def online(
     The run ends then, or when mean TTFT has been above the limit in several slices of the run in a row (not for given
     arrivals). The same seed
     gives the same trajectories and, but for the scale, the same arrivals at every rate (common random numbers).
-    Raises InputError for a rate, a duration or a warm-up out of range, for no arrival at all and for more than
-    ``MOST_AGENTS`` of them.
+    Raises InputError for a rate, a duration or a warm-up out of range, for no arrival at all, for more than
+    ``MOST_AGENTS`` of them, and for engines that they can never use.
     """
     replayed = None
     if not 0 < duration < math.inf:
@@ -127,9 +131,11 @@ def online(
     if not 0 <= warm < duration:
         raise InputError("--warm-up", f"{warm:g} s is not before the end of the run at {duration:g} s")
     limit = slo or Slo()
+    _refuse_idle(laid, len(arrivals))
     s = state(laid, trajectories, arrivals, seed=seed, horizon=duration, replayed=replayed)
     driver = Driver(s, _chosen(s, compiled), None if elastic is None else Controller(laid, elastic))
     stopped: Stopped = "end of the run"
+    slices: list[Slice] = []
     over = seen = 0
     end = duration
     for i in range(1, SLICES + 1):
@@ -139,7 +145,9 @@ def online(
         n = int(s.counter[k.N_RECORDS])
         ended = s.record[seen:n, :4].sum(axis=1, dtype=np.float64)
         seen = n
-        over = over + 1 if len(ended) and ended.mean() > limit.ttft else 0
+        mean = float(ended.mean()) if len(ended) else None
+        slices.append(Slice(start_s=duration * (i - 1) / SLICES, end_s=duration * i / SLICES, ttft_s=mean))
+        over = over + 1 if mean is not None and mean > limit.ttft else 0
         if over == OVER_LIMIT and i < SLICES and replayed is None:
             stopped, end = "TTFT above the limit", duration * i / SLICES
             break
@@ -156,7 +164,17 @@ def online(
         end=end,
         label=label,
         changes=driver.changes,
+        slices=tuple(slices),
     )
+
+
+def _refuse_idle(laid: Cluster, agents: int) -> None:
+    """Raises InputError for a side with far more engines than agents that all are at one group each could use."""
+    for flag, side in (("--prefill", laid.prefill), ("--decode", laid.decode)):
+        used = agents * side.group
+        if side.engines - used > MOST_IDLE:
+            what = f"{side.nodes:,} nodes have {side.engines:,} engines, of which no more than {used:,} are ever in use"
+            raise InputError(flag, f"{what} at a time, with agents: {agents:,}", "give fewer nodes or more agents")
 
 
 def _poisson(rate: float, duration: float, seed: int) -> Floats:
@@ -194,6 +212,12 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
         met = [run for run in self.results if run.arrival_rate is not None and run.arrival_rate <= self.met]
         return met[-1] if met else self.results[0]
 
+    @property
+    def beyond(self) -> Result | None:
+        """The run at the lowest rate that was missed; None where none was."""
+        missed = [run for run in self.results if run.arrival_rate == self.missed]
+        return missed[0] if missed else None
+
 
 def find_capacity(
     laid: Cluster,
@@ -205,10 +229,11 @@ def find_capacity(
     seed: int = 0,
     tolerance: float = 0.02,
     progress: Progress | None = None,
+    elastic: Elastic | None = None,
     label: str | None = None,
 ) -> Capacity:
     """Bisection on the arrival rate with the same random numbers at every rate, down to a bracket of relative width
-    ``tolerance``.
+    ``tolerance``; with ``elastic`` nodes change their roles in every run.
 
     Starts from what the prefill engines can compute and widens until one rate is met and one is missed, up to
     ``MOST_AGENTS`` in a run and down to a rate at which none arrives. Raises InputError where the run is too short
@@ -237,6 +262,7 @@ def find_capacity(
             slo=limit,
             seed=seed,
             progress=progress,
+            elastic=elastic,
             label=label,
         )
         if run.stopped == "interrupted":
@@ -284,12 +310,11 @@ def _bracket(met: Callable[[float], bool], start: float, duration: float, seed: 
 
 def _prefill_bound(laid: Cluster, trajectories: Trajectories) -> float:
     """Agents/s that the prefill engines could compute if they never idled."""
-    times, block = laid.times, laid.scenario.workload.block
-    old = np.floor(trajectories.context / block) * block
-    new = trajectories.context - old + trajectories.append
-    work = turn_work(times.per_request, times.per_token, times.per_context, times.per_token_context, new, old)
+    work, side = float(turn_works(laid, trajectories).sum()), laid.prefill
     agents = len(trajectories.offsets) - 1
-    return float(laid.prefill.engines / (work.sum() / agents)) if work.sum() > 0 else 1.0
+    # of the nodes at the start, so that a search with changing roles begins where one without them does
+    engines = side.engines * side.first_nodes / side.nodes
+    return engines / (work / agents) if work > 0 else 1.0
 
 
 def _chosen(s: k.State, compiled: bool | None) -> kernel.Kernel:

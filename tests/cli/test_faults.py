@@ -345,3 +345,59 @@ def test_closed_streams():
             ["sh", "-c", f'exec "$0" "$@" {closed}', *command], cwd=ROOT, capture_output=True, check=False
         )
         assert done.returncode == 0 and b"Traceback" not in done.stderr
+
+
+# ---------------------------------------------------------------- the terminal
+
+STEERS = "n\x1b[31mRED\x1b]0;title\x07\x9b31m\u202eZ"
+
+
+@pytest.fixture
+def named(tmp_path):
+    """A scenario whose name, profile and workload try to steer the terminal, and the profile."""
+    profile, workload, scenario = (tmp_path / f"{name}.yaml" for name in ("profile", "workload", "sce\x1b[31mRED"))
+    text = json.dumps(STEERS)
+    profile.write_text(f"extends: dualpath-hopper\nname: {text}\n")
+    shipped = (ROOT / "workloads" / "dualpath-64k.yaml").read_text()
+    workload.write_text(shipped.replace("name: dualpath-64k", f"name: {text}"))
+    plain = Path(PAPER).read_text().replace("name: dualpath-paper", f"name: {text}")
+    plain = plain.replace("hardware: dualpath-hopper", f"hardware: {profile}")
+    scenario.write_text(plain.replace("workload: dualpath-64k", f"workload: {workload}"))
+    return scenario, profile
+
+
+@pytest.mark.parametrize("form", ["table", "md", "csv", "json", "jsonl"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("feasible",),
+        ("simulate", "--agents", "2"),
+        ("sweep", "--vary", "decode=4,5"),
+        ("plan", "--arrival-rate", "0.2", "--max-nodes", "8"),
+        ("explain", "hit"),
+        ("size", "store"),
+        ("hardware", "show"),
+    ],
+)
+def test_names_do_not_steer_the_terminal(command, form, named, monkeypatch):
+    """Also where colours are on, so that codes as such are let through."""
+    monkeypatch.setenv("DUALPLAN_COLOR", "always")
+    words = [command[0], *(["store", named[0]] if command[0] == "size" else command[1:])]
+    words = ["hardware", "show", named[1]] if command[0] == "hardware" else words
+    words = words if command[0] in ("size", "hardware") else [words[0], named[0], *words[1:]]
+    done = in_process(*words, "-f", form)
+    assert done.returncode == 0, done.stderr
+    for part in ("\x1b[31mRED", "\x1b]", "\x07", "\x9b", "\u202e"):
+        assert part not in done.stdout and part not in done.stderr
+    if form == "table" and command[0] in ("feasible", "simulate", "plan", "hardware"):
+        assert "\x1b[1m" in done.stdout and r"n\x1b[31mRED" in done.stdout
+    if form == "json":
+        assert STEERS in _texts(json.loads(done.stdout))
+
+
+def _texts(value):
+    """Every text of a document."""
+    if isinstance(value, str):
+        return {value}
+    children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return {text for child in children for text in _texts(child)}

@@ -49,6 +49,29 @@ def test_above_capacity_is_said_and_stops_by_rule():
     assert data["slo_met"] is False
     people = dualplan("simulate", PAPER, "--arrival-rate", "20", "--duration", "600s", "--exit-zero")
     assert people.returncode == 0 and "SLO MISSED" in people.stdout and "above capacity" in people.stdout
+    assert people.stdout.count("Missed by") == len(data["missed_by"])
+    assert indented_to_80_columns(people.stdout)
+
+
+def indented_to_80_columns(text):
+    """No line is longer, and none but the headline begins in the first column."""
+    lines = text.splitlines()
+    return max(map(len, lines)) <= 80 and all(line.startswith(" ") or not line for line in lines[1:])
+
+
+def test_what_missed_the_slo_stands_beside_a_mean_that_keeps_it():
+    """At 0.5 agents/s mean TTFT keeps its limit, and the last slices do not."""
+    data = answer(PAPER, "--arrival-rate", "0.5", code=4)
+    assert data["ttft_s"]["mean"] < 4 and data["stopped"] == "TTFT above the limit"
+    (miss,) = data["missed_by"]
+    *_, third, second, last = data["slices"]
+    assert miss["rule"] == "ttft_of_slices" and miss["limit"] == 4 and miss["value"] == last["ttft_s"]
+    assert min(third["ttft_s"], second["ttft_s"], last["ttft_s"]) > 4 >= data["slices"][-4]["ttft_s"]
+    assert last["end_s"] == data["simulated_s"] and last["start_s"] == second["end_s"]
+    done = dualplan("simulate", PAPER, "--arrival-rate", "0.5")
+    text = " ".join(done.stdout.split())
+    assert f"slices from {third['start_s']:,.0f} s to {last['end_s']:,.0f} s, limit 4.00 s" in text
+    assert f"{last['ttft_s']:.2f} s in the 3 slices" in text and indented_to_80_columns(done.stdout)
 
 
 def test_capacity_is_an_interval():
@@ -58,6 +81,50 @@ def test_capacity_is_an_interval():
     low, high = data["interval"]
     assert data["capacity_agents_per_s"] == low < high <= low * 1.03
     assert any(not run["slo_met"] for run in data["runs"]) and any(run["slo_met"] for run in data["runs"])
+    # what failed at the upper end
+    (upper,) = (run for run in data["runs"] if run["arrival_rate"] == high)
+    assert data["upper_missed_by"] == upper["missed_by"] != []
+    assert all(bool(run["missed_by"]) != run["slo_met"] for run in data["runs"])
+    people = dualplan("simulate", PAPER, "--find-capacity", "--duration", "120s", *plain).stdout
+    assert upper["missed_by"][0]["text"] in " ".join(people.split()) and indented_to_80_columns(people)
+
+
+def test_what_is_not_steady_says_what_to_do():
+    short = (PAPER, "--arrival-rate", "0.4", "--duration", "900s")
+    data = answer(*short)
+    first, second = data["ttft_halves_s"]
+    assert data["steady"] is False and second > 1.1 * first
+    note = next(note for note in data["notes"] if note.startswith("not steady"))
+    assert "--duration 1800s" in note and "--arrival-rate" in note and "--find-capacity" in note
+    people = dualplan("simulate", *short).stdout
+    assert "but not steady" in people and note in " ".join(people.split()) and indented_to_80_columns(people)
+
+
+def test_rows_say_what_they_missed():
+    flags = ("--arrival-rate", "20", "--duration", "300s", "--compare", "basic,dual-path")
+    rows = answer(PAPER, *flags, code=4)["modes"]
+    people = " ".join(dualplan("simulate", PAPER, *flags).stdout.split())
+    for row in rows:
+        assert all(f"{row['mode']} misses: {miss['text']}" in people for miss in row["missed_by"])
+
+
+ALIKE = ("--set=workload.turns=20", "--set=workload.context=20000", "--set=workload.append=429")
+
+
+def test_the_share_of_prefill_capacity_is_that_of_feasible():
+    """Passes are busy at any load; what is used of them is turns/s over what ``feasible`` says the side can do."""
+    sets = (*ALIKE, "--set=workload.generated=100")
+    steady = json.loads(dualplan("feasible", PAPER, *sets, "--json").stdout)
+    (compute,) = (use for use in steady["resources"] if use["name"] == "prefill_compute")
+    data = answer(PAPER, "--arrival-rate", "0.6", "--duration", "300s", *sets)
+    assert data["prefill_capacity_used"] == pytest.approx(data["turns_per_s"] / compute["capacity"], rel=1e-9)
+    uses = {use["name"]: use for use in data["resources"]}
+    assert uses["prefill_compute"]["capacity_used"] == data["prefill_capacity_used"]
+    assert uses["prefill_compute"]["utilization"] > 4 * data["prefill_capacity_used"]
+    assert uses["decode_hbm"]["capacity_used"] == uses["decode_hbm"]["utilization"]
+    people = dualplan("simulate", PAPER, "--arrival-rate", "0.6", "--duration", "300s", *sets).stdout
+    assert f"prefill compute{100 * data['prefill_capacity_used']:19.0f} %" in people
+    assert "prefill passes running" in people and "as feasible counts" in " ".join(people.split())
 
 
 def test_modes_side_by_side():
@@ -158,7 +225,11 @@ def replay(trace):
         (("--agents", "5", "--warm-up", "10s"), 2, "--warm-up"),
         (("--trace-times", "--arrival-rate", "1"), 2, "one of"),
         (("--agents", "5", "--trace-times"), 2, "one of"),
-        (("--find-capacity", "--elastic", "auto"), 2, "--elastic"),
+        (("--find-capacity", "--elastic", "auto"), 3, "--elastic: no node of 2P4D can change its role"),
+        (("--agents", "5", "--decode", "1000000"), 3, "no more than 160 are ever in use at a time, with agents: 5"),
+        (("--agents", "5", "--prefill", "1000000"), 3, "--prefill: 1,000,000 nodes have 8,000,000 engines"),
+        (("--arrival-rate", "0.1", "--decode", "1000000"), 3, "give fewer nodes or more agents"),
+        (("--find-capacity", "--decode", "1000000"), 3, "give fewer nodes or more agents"),
         (("--agents", "5", "--switch-cost", "3s"), 2, "--switch-cost"),
         (("--agents", "5", "--elastic", "auto", "--switch-cost", "-1s"), 3, "--switch-cost: -1 s is below 0"),
         (("--agents", "1000000000000x"), 3, "--agents"),
@@ -241,6 +312,7 @@ def test_an_slo_out_of_reach_gives_no_capacity(limit):
     data = answer(PAPER, *SHORT, *limit, code=4)
     assert data["capacity_agents_per_s"] == data["interval"][0] == 0 < data["interval"][1]
     assert not any(run["slo_met"] for run in data["runs"])
+    assert data["upper_missed_by"][-1]["rule"] == limit[0].removeprefix("--slo-")
     assert "no rate meets the SLO" in dualplan("simulate", PAPER, *SHORT, *limit).stdout
 
 
@@ -328,6 +400,18 @@ def test_clusters_and_roles_are_compared():
     (change,) = two["role_changes"]
     assert change["decided_s"] == 1 and change["ready_s"] >= 2
     assert (change["prefill_nodes"], change["decode_nodes"]) == (1, 3)
+
+
+def test_capacity_with_changing_roles_against_the_static_split():
+    flags = ("--hardware", "dualpath-hopper", "--model", "ds-27b", "--workload", "dualpath-32k")
+    small = (*flags, "--prefill", "2", "--decode", "2", "--find-capacity", "--duration", "120s")
+    call = (*small, "--set=workload.turns=4", "--elastic", "60s:1P3D", "--switch-cost", "1s")
+    static, elastic = answer(*call)["modes"]
+    plain = answer(*call[:-4])
+    assert static["interval"] == plain["interval"] and static["role_changes"] == []
+    assert [(row["prefill_nodes"], row["decode_nodes"]) for row in elastic["role_changes"]] == [(1, 3)]
+    assert elastic["capacity_agents_per_s"] < static["capacity_agents_per_s"]
+    assert "elastic" in dualplan("simulate", *call).stdout
 
 
 @pytest.mark.parametrize("asked", [("--compare", "basic,dual-path,oracle"), ("--runs", "40"), ("--find-capacity",)])

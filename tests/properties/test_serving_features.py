@@ -16,7 +16,7 @@ from dualplan.serving import kernel
 from dualplan.serving import layout as k
 from dualplan.serving.cluster import cluster, state
 from dualplan.serving.elastic import Controller, Elastic, Split, most_nodes
-from dualplan.serving.result import Slo, meets
+from dualplan.serving.result import Slo, meets, misses
 from dualplan.serving.run import offline, online
 from dualplan.serving.trajectories import Trajectories
 from dualplan.spec.load import Node
@@ -201,6 +201,8 @@ def test_admission_control_bounds_what_is_active_and_its_wait_counts():
     crowded = online(laid, PEOPLE, 0.5, duration=600.0, compiled=True)
     assert crowded.agents_waiting > 0 and crowded.admission_s.mean > 4
     assert crowded.ttft_s.mean < 4 and not meets(crowded, Slo())
+    (miss,) = misses(crowded, Slo())
+    assert (miss.rule, miss.value, miss.limit) == ("admission_wait", crowded.admission_s.mean, 4.0)
     # without a limit that is reached nothing changes
     free = cluster(scenario(), PEOPLE, mode="dual-path", times=BUSY, max_active=1000)
     plain = cluster(scenario(), PEOPLE, mode="dual-path", times=BUSY)

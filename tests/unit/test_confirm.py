@@ -30,6 +30,7 @@ def answers(monkeypatch, needed):
         met = rate / 70.0 - 1 >= room
         return {
             "slo_met": met,
+            "missed_by": None if met else "mean TTFT 9.00 s, limit 4.00 s",
             "ttft_s.mean": 1.0 if met else 9.0,
             "tpot_s.mean": 0.03,
             "turns_per_s": 70.0,
@@ -61,7 +62,7 @@ def test_one_that_fails_is_dropped_with_its_reason_and_a_roomier_one_tried(monke
     answers(monkeypatch, room)
     found = confirmed(steady, candidates(), Simulated())
     assert found.rejected[0].label == first.label
-    assert found.rejected[0].confirmed.reason == "mean TTFT 9.00 s against 4.00 s"
+    assert found.rejected[0].confirmed.reason == "mean TTFT 9.00 s, limit 4.00 s"
     better = next(plan for plan in found.plans if plan.kind.name == name)
     assert better.confirmed.slo_met and better.headroom > first.headroom and better.cost >= first.cost
     assert [plan.cost for plan in found.plans] == sorted(plan.cost for plan in found.plans)

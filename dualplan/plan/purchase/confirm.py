@@ -12,7 +12,6 @@ from dualplan.plan.purchase.search import Confirmed, Kind, Plan, Purchase, Wante
 from dualplan.plan.sweep.simulated_point import Simulated, simulate_point
 from dualplan.spec.scenario import Demand
 from dualplan.spec.workload import mean_turns
-from dualplan.units import show
 
 FINALISTS = 3
 """Plans that must keep the SLO in the simulation before it ends."""
@@ -36,30 +35,14 @@ def confirm(plan: Plan, wanted: Wanted, call: Simulated) -> Confirmed:
         row = simulate_point(msgspec.structs.replace(scenario, settings=settings), call, {})
     except InfeasibleError as error:
         return Confirmed(slo_met=False, ttft_s=None, tpot_s=None, turns_per_s=0.0, steady=None, reason=str(error))
-    ttft, tpot, met = row["ttft_s.mean"], row["tpot_s.mean"], bool(row["slo_met"])
     return Confirmed(
-        slo_met=met,
-        ttft_s=ttft,
-        tpot_s=tpot,
+        slo_met=bool(row["slo_met"]),
+        ttft_s=row["ttft_s.mean"],
+        tpot_s=row["tpot_s.mean"],
         turns_per_s=row["turns_per_s"],
         steady=row["stopped"] == "end of the run",
-        reason="" if met else _why(plan, ttft, tpot, row["stopped"]),
+        reason=row["missed_by"] or "",
     )
-
-
-def _why(plan: Plan, ttft: float | None, tpot: float | None, stopped: str) -> str:
-    """What missed the SLO in a run, a sentence."""
-    slo = plan.kind.scenario.settings.slo
-    if ttft is None:
-        return f"no turn ended in the part of the run that counts ({stopped})"
-    faults = []
-    if slo.ttft is not None and ttft > slo.ttft:
-        faults.append(f"mean TTFT {show(ttft, 's')} against {show(slo.ttft, 's')}")
-    if slo.tpot is not None and tpot is not None and tpot > slo.tpot:
-        faults.append(f"mean TPOT {show(tpot, 's')} against {show(slo.tpot, 's')}")
-    if not faults:
-        faults.append("turns pile up: those that wait at the end take TTFT over its limit")
-    return ", ".join(faults)
 
 
 def confirmed(

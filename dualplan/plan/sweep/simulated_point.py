@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from dualplan.errors import InputError
 from dualplan.spec.scenario import Scenario
 from dualplan.spec.workload import Workload
+
+if TYPE_CHECKING:
+    from dualplan.serving.result import Miss
 
 MANY = 16
 """Points from which on the compiled kernel is used for short runs too: loading or compiling it then pays."""
@@ -44,13 +47,13 @@ def for_points(call: Simulated, count: int) -> Simulated:
 
 
 def simulate_point(scenario: Scenario, call: Simulated, pairs: Mapping[str, str]) -> dict[str, Any]:
-    """The figures of one run, named as the keys of ``simulate --json``.
+    """The figures of one run, named as the keys of ``simulate --json``; ``missed_by`` is in words.
 
     ``pairs``: varied values, of which SIMULATED_KEYS replace those of the call. ``feasible``: the SLO was met, or the
     job ended. Raises InputError, and InfeasibleError where weights or a context do not fit.
     """
     from dualplan.plan.simulation import Options, simulate, slo_of
-    from dualplan.serving.result import meets
+    from dualplan.serving.result import misses
     from dualplan.serving.run import DURATION, find_capacity
 
     factors = (
@@ -71,6 +74,7 @@ def simulate_point(scenario: Scenario, call: Simulated, pairs: Mapping[str, str]
             "capacity_agents_per_s": found.met,
             "interval.lower": found.met,
             "interval.upper": found.missed,
+            "missed_by": _in_words(misses(found.beyond, slo)) if found.beyond is not None else None,
             "seed": settings.seed,
         }
     if agents is None and settings.demand.arrival_rate is None:
@@ -87,16 +91,20 @@ def simulate_point(scenario: Scenario, call: Simulated, pairs: Mapping[str, str]
     )
     if result.stopped == "interrupted":
         raise KeyboardInterrupt
-    met = meets(result, slo) if result.kind == "online" else None
-    row: dict[str, Any] = {"feasible": met is not False}
-    if met is not None:
-        row["slo_met"] = met
+    missed = misses(result, slo) if result.kind == "online" else ()
+    row: dict[str, Any] = {"feasible": not missed}
+    if result.kind == "online":
+        row |= {"slo_met": not missed, "missed_by": _in_words(missed)}
     row |= {"jct_s": result.jct_s, "turns": result.turns, "turns_per_s": result.turns_per_s}
     row |= {name: getattr(result, name) for name in ("prompt_tokens_per_s", "output_tokens_per_s")}
     for name in ("ttft_s", "ttst_s", "tpot_s", "agent_time_s"):
         row |= {f"{name}.{key}": value for key, value in msgspec.structs.asdict(getattr(result, name)).items()}
     row |= {name: getattr(result, name) for name in ("decode_read_share", "agents", "arrival_rate", "seed")}
     return {**row, "simulated_s": result.simulated_s, "stopped": result.stopped}
+
+
+def _in_words(missed: Sequence[Miss]) -> str | None:
+    return "; ".join(miss.text for miss in missed) or None
 
 
 @lru_cache(maxsize=16)
