@@ -294,6 +294,8 @@ def notes(answer: Answer, result: Result, used: Sequence[ResourceUse]) -> list[s
                 f"{TITLES[use.name]} would have to carry {significant(use.over)} times what it can at its busiest, "
                 f"which is not simulated: rates are at most 1/{significant(use.over)} of these there"
             )
+    if result.turns and result.tpot_s.mean is None:
+        found.append("no turn generates more than its first token, so nothing decodes: there is no TTST and no TPOT")
     if result.kind != "online" or result.stopped != "end of the run":
         return found
     needs, span = result.expected_agent_time_s, result.simulated_s

@@ -127,7 +127,8 @@ def scaled(
     trajectories: Trajectories, append: float, generated: float, max_length: float | None = None
 ) -> Trajectories:
     """Trajectories with appends and generated lengths multiplied; contexts grow along, and a trajectory ends before
-    the turn that would pass ``max_length`` tokens (its first turn always stays).
+    the turn that would pass ``max_length`` tokens (its first turn always stays). Whole tokens stay whole, and of those
+    that there are one stays at least.
 
     Raises InputError for factors that are not positive.
     """
@@ -136,7 +137,7 @@ def scaled(
             raise InputError(flag, f"{factor:g} is not a factor above 0")
     if append == 1 and generated == 1:
         return trajectories
-    more, longer = trajectories.append * append, trajectories.generated * generated
+    more, longer = _times(trajectories.append, append), _times(trajectories.generated, generated)
     grown = (more - trajectories.append) + (longer - trajectories.generated)
     first = trajectories.offsets[:-1]
     before = np.cumsum(grown) - grown
@@ -156,8 +157,16 @@ def scaled(
         append=more[keep],
         generated=longer[keep],
         think=trajectories.think[keep],
-        origin=f"{trajectories.origin}; append times {append:g}, generated times {generated:g}",
+        origin=f"{trajectories.origin}; append times {append:g}, generated times {generated:g}"
+        + (", at least one token" if min(append, generated) < 1 else ""),
     )
+
+
+def _times(tokens: Floats, factor: float) -> Floats:
+    """Lengths times a factor; means of turns that are all alike need not be whole."""
+    found = tokens * factor
+    whole = np.where(tokens == np.rint(tokens), np.rint(found), found)
+    return np.maximum(whole, np.minimum(tokens, 1.0))
 
 
 def _grows(trajectories: Trajectories) -> npt.NDArray[np.bool_]:

@@ -161,6 +161,9 @@ def test_scales_lengthen_and_cut():
     assert longer["turns"] < 0.7 * plain["turns"]
     generated = answer(PAPER, "--agents", "10", "--generated-scale", "2")
     assert generated["totals"]["generated_tokens"] > plain["totals"]["generated_tokens"]
+    single = answer(PAPER, "--agents", "2", "--generated-scale", "0.0001")
+    assert single["totals"]["generated_tokens"] == single["turns"]
+    assert single["tpot_s"]["mean"] is None and any("no TPOT" in note for note in single["notes"])
 
 
 def test_without_a_fitted_set_the_roofline_is_used_and_named():

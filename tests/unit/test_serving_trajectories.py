@@ -43,6 +43,19 @@ def test_scales_grow_contexts_and_cut():
     assert scaled(base, 1, 1, 420) is base
 
 
+def test_scaled_lengths_are_whole_tokens_and_at_least_one():
+    base = columns((0, 100, 11), (111, 10, 3), (124, 0, 1))
+    found = scaled(base, 0.25, 0.3)
+    # 25, 2.5, 0 and 3.3, 0.9, 0.3; the contexts are sums of what came before
+    assert found.append.tolist() == [25, 2, 0] and found.generated.tolist() == [3, 1, 1]
+    assert found.context.tolist() == [0, 28, 31]
+    assert "at least one token" in found.origin
+    tiny = scaled(base, 1e-6, 1e-6)
+    assert tiny.append.tolist() == [1, 1, 0] and tiny.generated.tolist() == [1, 1, 1]
+    # means of turns that are all alike stay as they come
+    assert scaled(columns((500, 10.5, 5.25)), 0.5, 2).append.tolist() == [5.25]
+
+
 def test_scales_of_equal_turns_leave_their_context():
     found = scaled(columns((500, 10, 5), (500, 10, 5)), 3, 1)
     assert found.context.tolist() == [500, 500]
