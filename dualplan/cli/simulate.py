@@ -130,9 +130,9 @@ def simulate(
         ),
         max_active=0 if max_active is None else _whole(max_active, "--max-active", MOST_AGENTS),
         clusters=None if clusters is None else _numbers(clusters, "--clusters"),
-    flags.caution(scenario, simulated=True)
         elastic=None if elastic is None else parse_elastic(elastic, "--elastic", cost or 0.0),
     )
+    flags.caution(scenario, simulated=True)
     _say_what_is_not_used(scenario)
     from dualplan.report.simulate import infeasible, output
 

@@ -10,6 +10,7 @@ from dualplan.plan.assumptions import assumptions
 from dualplan.plan.evaluate import Evaluation, Load
 from dualplan.plan.resources import TITLES, few
 from dualplan.report.feasible_document import document
+from dualplan.report.near_limit import LEAVE_ROOM, SIMULATE, near_limit
 from dualplan.report.output import Output
 from dualplan.spec.workload import mean_turns
 from dualplan.units import show, significant
@@ -90,6 +91,7 @@ def verdict(answer: Evaluation) -> list[str]:
         share = f"{100 * used:.0f} % of" if used < 2 else f"{significant(used)} times"
         share += f" the rate, head-room {_times(check.headroom)}"
         lines.append(f"Demand     {significant(check.turns_per_s)} turns/s: {share}")
+        lines += [text] if (text := near_limit(used, LEAVE_ROOM if answer.classes else SIMULATE)) else []
     where = "At that   " if check is None else "At demand "
     times = f"unloaded TTFT of a mean turn {show(answer.ttft_unloaded_s, 's')} (a lower bound), TPOT "
     lines.append(f"{where} {times}{show(answer.tpot_s, 's')}")

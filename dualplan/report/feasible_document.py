@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from dualplan.model.closed_form import Range
 from dualplan.plan.assumptions import assumptions, inputs_sha256, sources
 from dualplan.plan.evaluate import ClassRate, Evaluation, Load
+from dualplan.report.near_limit import near_limit_document
 from dualplan.spec.workload import mean_turns
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ def document(answer: Evaluation, uncertainty: Uncertainty | None = None) -> dict
             "utilization": answer.demand_check.utilization,
             "headroom": answer.demand_check.headroom,
         },
+        "near_limit": None if answer.demand_check is None else near_limit_document(answer.demand_check.utilization),
         "latency": {"ttft_unloaded_s": answer.ttft_unloaded_s, "tpot_s": answer.tpot_s, "ttft_is_lower_bound": True},
         "turn": {
             "context_tokens": demand.context,

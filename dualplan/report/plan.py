@@ -8,6 +8,7 @@ from dualplan.plan.purchase.fleet import Fleet, Group
 from dualplan.plan.purchase.search import Plan, Purchase
 from dualplan.plan.purchase.upgrades import Upgrade, Upgrades
 from dualplan.plan.resources import TITLES
+from dualplan.report.near_limit import near_limit
 from dualplan.report.output import Output
 from dualplan.report.plan_document import CURRENCY, Answer, assumption_lines, document, plan_row, rejection
 from dualplan.spec.workload import mean_turns
@@ -24,6 +25,8 @@ SHOWN = 10
 
 EXPLAINED = 4
 """Plans up to which people are told in words why they lost."""
+
+CONFIRM = "let --confirm decide, or leave room with --headroom"
 
 MISSES = 4
 """Kinds without a plan that people are shown."""
@@ -82,6 +85,8 @@ def plan_lines(plan: Plan) -> list[str]:
     bound = TITLES.get(plan.answer.bottleneck.resource or "", "nothing that is modelled")
     rate = f"{significant(plan.answer.turns_per_s)} turns/s, head-room {100 * plan.headroom:+.0f} %"
     lines.append(f"Rate       {rate}, bound by {bound}")
+    if plan.confirmed is None and (text := near_limit(1 / (1 + plan.headroom), CONFIRM)):
+        lines.append(text)
     lines.append(f"P/D        {plan.prefill_nodes}:{plan.decode_nodes} {_range_words(plan)}")
     storage = plan.storage
     lines.append(
