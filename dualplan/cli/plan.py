@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from dualplan.spec.scenario import Scenario
 
 MOST_CANDIDATES = 64
+USUAL_NODES = 256
+"""Nodes of a deployment at most, unless given."""
 
 
 @scenario_command
@@ -34,7 +36,7 @@ def plan(
     snic_counts: Annotated[
         str | None, typer.Option(metavar="1,2,4", help="Storage NICs of a node to try, instead of the profile's.")
     ] = None,
-    max_nodes: Annotated[int, typer.Option(metavar="N", help="Nodes of a deployment at most.")] = 256,
+    max_nodes: Annotated[int, typer.Option(metavar="N", help="Nodes of a deployment at most.")] = USUAL_NODES,
     available: Annotated[
         list[str] | None, typer.Option(metavar="NAME=N", help="Nodes of a profile that can be had; repeatable.")
     ] = None,
@@ -127,11 +129,32 @@ def plan(
             "fleet": fleet,
             "finalists": (finalists or 3) if confirm else None,
             "upgrades": upgrades,
+            "given": _given(
+                agents=agents,
+                within=within,
+                candidates=candidates,
+                mixed=mixed,
+                snic_counts=snic_counts,
+                max_nodes=max_nodes != USUAL_NODES,
+                available=available,
+                price=price,
+                lifetime=lifetime,
+                energy_price=energy_price,
+                snic_price=snic_price,
+                headroom=headroom,
+                spare=spare,
+                allow_outside_range=allow_outside_range,
+            ),
         },
     )
     emit(output(answer), fmt, as_json, output_file)
     if not answer.feasible and not exit_zero:
         raise typer.Exit(4)
+
+
+def _given(**values: Any) -> tuple[str, ...]:
+    """The flags of this command that were given and that its figures depend on."""
+    return tuple("--" + name.replace("_", "-") for name, value in values.items() if value)
 
 
 def _scenarios(flags: ScenarioFlags, candidates: str | None, mixed: bool) -> tuple[list[Scenario], tuple[str, ...]]:
@@ -284,6 +307,7 @@ def _answer(
         wanted=wanted,
         demand_origin=call["demand_origin"],
         slo_defaults=call["slo_defaults"],
+        given=call["given"],
         purchase=purchase,
         fleet=fleet,
         upgrades=upgrades,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from dualplan.plan.evaluate import Evaluation
@@ -18,8 +19,11 @@ NAMED = ("hardware", "decode_hardware", "model", "workload")
 """Inputs that the headline names anyway."""
 
 
-def assumptions(answer: Evaluation) -> tuple[str, ...]:
-    """Assumptions that matter to this answer, a phrase each; where it departs from DualPath, the paper is named."""
+def assumptions(answer: Evaluation, given: Sequence[str] = ()) -> tuple[str, ...]:
+    """Assumptions that matter to this answer, a phrase each; where it departs from DualPath, the paper is named.
+
+    ``given``: flags beside those of the scenario.
+    """
     settings, demand = answer.scenario.settings, answer.demand
     found = [
         _steady(answer),
@@ -63,10 +67,13 @@ def assumptions(answer: Evaluation) -> tuple[str, ...]:
             "is for their centres"
         )
     found += set_means(answer.scenario.workload)
-    flags = {place for key, place in answer.scenario.origins.items() if place.startswith("--") and key not in NAMED}
-    if flags:
-        found.append("given: " + ", ".join(sorted(flags)))
-    return tuple(found)
+    return (*found, *given_flags(answer.scenario, given))
+
+
+def given_flags(scenario: Scenario, more: Sequence[str] = ()) -> list[str]:
+    """The flags that set values of a scenario, and ``more`` of them, as one phrase; nothing without any."""
+    flags = {place for key, place in scenario.origins.items() if place.startswith("--") and key not in NAMED}
+    return ["given: " + ", ".join(sorted({*flags, *more}))] if flags or more else []
 
 
 def set_means(workload: Workload) -> list[str]:

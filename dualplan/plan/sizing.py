@@ -69,6 +69,11 @@ class WorkingSet(msgspec.Struct, frozen=True, kw_only=True):
     bytes_without_thinking: float
     measured_bytes: float | None
 
+    @property
+    def needed_bytes(self) -> float:
+        """What a simulation holds where there is one, else what the rule gives."""
+        return self.bytes if self.measured_bytes is None else self.measured_bytes
+
 
 class StoreNeeds(msgspec.Struct, frozen=True, kw_only=True):
     """What a store must hold and move, and how many servers that takes. Sizes in B, rates in B/s.
@@ -210,12 +215,13 @@ def store_needs(
     rated_writes_per_day: float = 1.0,
     warranty: float = 5 * YEAR,
 ) -> StoreNeeds:
-    """What the store must hold and move at the rate of a working set."""
+    """What the store must hold and move at the rate of a working set, the simulated one where there is one."""
     answer = evaluate(scenario)
     turns = held.agents_per_s * mean_turns(scenario.workload)
     read, written = (turns * size for size in store_traffic(answer))
     # an oracle keeps KV where it is needed
-    stored = 0.0 if scenario.settings.mode == "oracle" else max(held.bytes, retained_bytes(written, retention or 0.0))
+    kept = retained_bytes(written, retention or 0.0)
+    stored = 0.0 if scenario.settings.mode == "oracle" else max(held.needed_bytes, kept)
     counts = [
         None if limit is None else max(math.ceil(asked_for / limit * (1 - 1e-12)), 1)
         for asked_for, limit in ((stored, server.capacity), (read, server.read), (written, server.write))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dualplan.plan.purchase.cost import node_price, price_origin
 from dualplan.plan.purchase.fleet import Fleet, Group
 from dualplan.plan.purchase.search import Plan, Purchase
 from dualplan.plan.purchase.upgrades import Upgrade, Upgrades
@@ -11,11 +12,15 @@ from dualplan.plan.resources import TITLES
 from dualplan.report.near_limit import near_limit
 from dualplan.report.output import Output
 from dualplan.report.plan_document import CURRENCY, Answer, assumption_lines, document, plan_row, rejection
+from dualplan.serving.times import fitted
+from dualplan.spec.hardware import source_of
 from dualplan.spec.workload import mean_turns
 from dualplan.units import show, significant
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from dualplan.spec.scenario import Scenario
 
 RUNGS = 5
 """Rungs of the ladder of bottlenecks that people are shown."""
@@ -111,6 +116,37 @@ def plan_lines(plan: Plan) -> list[str]:
     return lines
 
 
+def basis_lines(answer: Answer) -> list[str]:
+    """What a ranking rests on before anything else: prices with their origin, the share of the peak that prefill
+    reaches.
+    """
+    if answer.purchase is None or answer.wanted is None:
+        return []
+    plans, prices = answer.purchase.plans[:SHOWN], answer.wanted.prices
+    priced: dict[tuple[str, float], str] = {}
+    for plan in plans:
+        for (_, hardware), extra in zip(plan.kind.scenario.sides, plan.kind.extra_snics, strict=True):
+            price = node_price(hardware, prices, extra)
+            if price is not None:
+                more = f" with {hardware.snic.count} storage NICs" if extra and prices.snic_per_hour else ""
+                text = f"{hardware.name}{more} {money(price)} ({price_origin(hardware, prices)})"
+                priced[hardware.name, price] = text
+    known = f"{CURRENCY} a node-hour: {', '.join(priced.values())}"
+    none = "none known, so ranked by GPUs: --price NAME=USD gives that of a node-hour"
+    prefill = {plan.kind.scenario.hardware.name: _prefill_times(plan.kind.scenario) for plan in plans}
+    return [f"Prices     {known if priced else none}", f"Prefill    {', '.join(prefill.values())}"] if plans else []
+
+
+def _prefill_times(scenario: Scenario) -> str:
+    """What the times of prefill rest on, in short."""
+    hardware, found = scenario.hardware, fitted(scenario)
+    if found is not None and found.has("prefill"):
+        return f"{hardware.name} as fitted on measured runs"
+    source = source_of(hardware, "efficiency.prefill")
+    origin = "no source" if source is None else "assumed" if source.startswith("assumed") else "published"
+    return f"{hardware.name} at {hardware.efficiency.prefill:.2g} of its peak ({origin})"
+
+
 def _range_words(plan: Plan) -> str:
     found = plan.answer.ranges.all_traffic
     if found.empty_because:
@@ -140,7 +176,7 @@ def show_answer(answer: Answer, console: Console) -> None:
         if purchase.plans:
             first, *rest = plan_lines(purchase.plans[0])
             line(first, "bold green")
-            for text in rest:
+            for text in [*rest, *basis_lines(answer)]:
                 line(text)
             _show_table(purchase, console, width)
             for i, plan in enumerate(purchase.plans[1:EXPLAINED], 2):
@@ -286,7 +322,7 @@ def markdown(answer: Answer) -> str:
     lines = [f"## {headline(answer)}", ""]
     purchase = answer.purchase
     if purchase is not None and purchase.plans:
-        lines += [f"- {' '.join(text.split())}" for text in plan_lines(purchase.plans[0])]
+        lines += [f"- {' '.join(text.split())}" for text in [*plan_lines(purchase.plans[0]), *basis_lines(answer)]]
         lines += [
             "",
             f"| rank | plan | {CURRENCY}/h | GPUs | power | head-room | lost because |",

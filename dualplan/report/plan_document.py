@@ -6,12 +6,13 @@ from typing import Any
 
 import msgspec
 
-from dualplan.plan.assumptions import assumptions, scenario_sha256, sources
-from dualplan.plan.purchase.cost import node_price, price_origin
+from dualplan.plan.assumptions import assumptions, given_flags, scenario_sha256, sources
+from dualplan.plan.purchase.cost import node_price, price_origin, price_source
 from dualplan.plan.purchase.fleet import CLOSE, Fleet
 from dualplan.plan.purchase.search import Confirmed, Kind, Miss, Plan, Purchase, Storage, Wanted, priced
 from dualplan.plan.purchase.upgrades import Upgrades
 from dualplan.serving.times import fitted
+from dualplan.spec.hardware import source_of
 from dualplan.spec.scenario import Scenario
 from dualplan.spec.workload import mean_turns
 from dualplan.units import significant
@@ -23,7 +24,7 @@ CURRENCY = "USD"
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """What ``plan`` found. ``scenario``: one of those asked about; ``demand_origin``: the demand in the asker's words.
 
-    ``upgraded``: the deployment that the upgrades are for.
+    ``given``: flags of the command that its figures depend on. ``upgraded``: the deployment that the upgrades are for.
     """
 
     scenario: Scenario
@@ -31,6 +32,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     wanted: Wanted | None
     demand_origin: str
     slo_defaults: tuple[str, ...]
+    given: tuple[str, ...] = ()
     purchase: Purchase | None = None
     fleet: Fleet | None = None
     upgrades: Upgrades | None = None
@@ -96,7 +98,10 @@ def _candidate(kind: Kind, wanted: Wanted) -> dict[str, Any]:
             "snics_per_node": hardware.snic.count,
             "price_per_hour": node_price(hardware, wanted.prices, extra),
             "price_origin": price_origin(hardware, wanted.prices),
+            "price_source": price_source(hardware, wanted.prices),
             "purchase_price": hardware.cost.price,
+            "prefill_efficiency": hardware.efficiency.prefill,
+            "prefill_efficiency_source": source_of(hardware, "efficiency.prefill"),
             "power_w": hardware.cost.power,
         }
         for (_, hardware), extra in zip(kind.scenario.sides, kind.extra_snics, strict=True)
@@ -254,8 +259,8 @@ def assumption_lines(answer: Answer) -> list[str]:
             "again and more (size working-set --simulate); the cost is that of nodes alone, without store, switches "
             "and space"
         )
-        found += assumptions(plans[0].answer)
-    return found
+        return [*found, *assumptions(plans[0].answer, answer.given)]
+    return [*found, *given_flags(answer.scenario, answer.given)]
 
 
 def _about_the_demand(answer: Answer, wanted: Wanted) -> list[str]:

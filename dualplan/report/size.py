@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dualplan.model.storage import YEAR
 from dualplan.plan.assumptions import scenario_sha256, sources
+from dualplan.plan.evaluate import demand_turns_per_s
 from dualplan.plan.resources import TITLES
 from dualplan.plan.sizing import BreakEven, PoolSize, Remote, StoreNeeds, Tier, WorkingSet
 from dualplan.report.columns import aligned
@@ -117,22 +118,28 @@ _ORIGIN = {
 
 
 def _working_set_lines(held: WorkingSet) -> list[str]:
-    lines = [
-        f"Working set {show(held.bytes, 'B')}: {significant(held.agents)} agents under way, each half way to "
-        f"{significant(held.total_tokens, 5)} tokens of {show(held.kv_bytes_per_token, 'B')}",
+    """The working set, the simulated one first where there is one, and what it follows from."""
+    ruled = (
+        f"{show(held.bytes, 'B')}: {significant(held.agents)} agents under way, each half way to "
+        f"{significant(held.total_tokens, 5)} tokens of {show(held.kv_bytes_per_token, 'B')}"
+    )
+    lines = [f"Working set {ruled}"]
+    if held.measured_bytes is not None:
+        lines = [f"Working set {show(held.measured_bytes, 'B')} on average in the simulation"]
+        factor = f"{significant(held.measured_bytes / held.bytes)} times what the rule gives" if held.bytes else ""
+        lines.append(f"By the rule {ruled}")
+        if held.measured_bytes > held.bytes > 0:
+            lines[-1] += (
+                f". The simulation holds {factor}: contexts grow fast at first and long agents stay longer, so most "
+                "time is spent beyond half way"
+            )
+    lines.append(
         f"{significant(held.agents_per_s)} agents/s that take {significant(held.completion_time_s)} s each: "
-        f"{_ORIGIN[held.completion_origin]}",
-    ]
+        f"{_ORIGIN[held.completion_origin]}"
+    )
     if held.stretch > 1:
         without = show(held.bytes_without_thinking, "B")
         lines.append(f"Think time stretches an agent by {significant(held.stretch)}; without it {without}")
-    if held.measured_bytes is not None:
-        more = (
-            ": contexts grow fast at first and long agents stay longer, so most time is spent beyond half way"
-            if held.measured_bytes > held.bytes
-            else ""
-        )
-        lines.append(f"The simulation itself holds {show(held.measured_bytes, 'B')} on average{more}")
     return lines
 
 
@@ -149,6 +156,7 @@ def working_set_output(scenario: Scenario, held: WorkingSet) -> Output:
 
 def store_output(scenario: Scenario, needs: StoreNeeds) -> Output:
     """What the store must hold and move."""
+    wanted = demand_turns_per_s(scenario)
     body = {
         **_working_set(needs.working_set),
         "turns_per_s": needs.turns_per_s,
@@ -163,15 +171,19 @@ def store_output(scenario: Scenario, needs: StoreNeeds) -> Output:
         "drive_writes_per_day": needs.drive_writes_per_day,
         "rated_drive_writes_per_day": needs.rated_writes_per_day,
         "life_years": None if needs.life_s is None else needs.life_s / YEAR,
+        "demand_turns_per_s": wanted,
         "turns_per_s_now": needs.rate_now,
         "turns_per_s_with_one_down": {"prefill": needs.node_down[0], "decode": needs.node_down[1]},
     }
     held, since = needs.working_set, ""
-    if needs.retention_s is not None:
-        since = f", what {show(needs.retention_s, 's')} of turns wrote" if needs.stored_bytes > held.bytes else ""
+    if needs.retention_s is not None and needs.stored_bytes > held.needed_bytes:
+        since = f", what {show(needs.retention_s, 's')} of turns wrote"
+    at = "the most that the deployment carries" if wanted is None else "the demand"
+    if wanted is not None and needs.rate_now < wanted * (1 - 1e-9):
+        at += f" (more than the {significant(needs.rate_now)} that the deployment carries)"
     lines = [
         f"The store holds {show(needs.stored_bytes, 'B')}{since or ', the working set'}",
-        f"At {significant(needs.turns_per_s)} turns/s it reads {show(needs.read_bytes_per_s, 'B/s')} and writes "
+        f"At {significant(needs.turns_per_s)} turns/s, {at}, it reads {show(needs.read_bytes_per_s, 'B/s')} and writes "
         f"{show(needs.written_bytes_per_s, 'B/s')}, {show(needs.written_bytes_per_day, 'B')} a day",
     ]
     if needs.servers is not None:
@@ -193,8 +205,10 @@ def store_output(scenario: Scenario, needs: StoreNeeds) -> Output:
         elif not rate:
             what = "the rest cannot hold the weights and a context"
         else:
-            enough = "enough" if rate >= needs.turns_per_s * (1 - 1e-9) else "less than the demand"
-            what = f"{significant(rate)} of {significant(needs.rate_now)} turns/s, {enough}"
+            what = f"{significant(rate)} turns/s of the {significant(needs.rate_now)} that all nodes carry"
+            if wanted is not None:
+                enough = "enough for" if rate >= wanted * (1 - 1e-9) else "less than"
+                what = f"{significant(rate)} turns/s, {enough} the demand of {significant(wanted)}"
         lines.append(f"One {side} node down: {what}")
     lines += _working_set_lines(held)
     assumed = [

@@ -44,6 +44,27 @@ def test_plans_best_first():
     assert {"price_per_hour": 30.0, "price_origin": "given"}.items() <= data["candidates"][0]["prefill"].items()
 
 
+def test_what_a_ranking_rests_on_stands_beside_it():
+    flags = ["--arrival-rate=0.3", *TWO, "--spare=1", "--headroom=5%"]
+    data = plan(*flags)
+    assert data["assumptions"][-1] == "given: --arrival-rate, --candidates, --headroom, --price, --spare"
+    given, profile = (one["prefill"] for one in data["candidates"])
+    assert given["price_source"] is None and "TensorWave" in profile["price_source"]
+    assert profile["price_per_hour"] == 13.68 and profile["prefill_efficiency"] == 0.15
+    assert profile["prefill_efficiency_source"].startswith("assumed")
+    done = dualplan("plan", PAPER, *flags)
+    text, lines = " ".join(done.stdout.split()), done.stdout.splitlines()
+    assert "Prices USD a node-hour: mi300x-8 13.7 (rent, of the profile), dgx-h100 30.0 (given)" in text
+    assert "Prefill mi300x-8 at 0.15 of its peak (assumed), dgx-h100 at 0.24 of its peak (published)" in text
+    assert text.index("Prefill mi300x-8") < text.index("plan USD/h") and max(map(len, lines)) <= 80
+    assert "(given)" in dualplan("plan", PAPER, *flags, "-f", "md").stdout
+    unpriced = " ".join(dualplan("plan", PAPER, "--arrival-rate=0.3").stdout.split())
+    assert "Prices none known, so ranked by GPUs" in unpriced
+    assert "Prefill dualpath-hopper as fitted on measured runs" in unpriced
+    nothing = plan("--hardware=dgx-h200", "--arrival-rate=100", "--max-nodes=8", code=4)
+    assert nothing["assumptions"][-1] == "given: --arrival-rate, --max-nodes"
+
+
 def test_three_ways_to_ask_for_the_same():
     rate = plan("--arrival-rate=0.25", *TWO)["plans"]
     turns = plan(f"--turn-rate={0.25 * 157}", *TWO)["plans"]
@@ -121,6 +142,11 @@ def test_confirmed_by_simulation():
     data = plan("--arrival-rate=0.2", "--hardware=dgx-h200", "--price=dgx-h200=30", "--confirm")
     best = data["plans"][0]
     assert best["slo_met"] is True and best["confirmed"]["ttft_s"] <= 4 and best["confirmed"]["tpot_s"] <= 0.05
+    # the other splits are finalists too, so the ranking stays
+    assert len(data["plans"]) == 3 and all(one["slo_met"] for one in data["plans"])
+    first = dualplan("plan", PAPER, "--arrival-rate=0.2", "--hardware=dgx-h200", "--confirm", "--finalists=1")
+    rows = [line for line in first.stdout.splitlines() if line.startswith(("  1  ", "  2  ", "  3  "))]
+    assert len(rows) == 3 and "was not simulated" in " ".join(first.stdout.split())
     for one in data["rejected"]:
         assert one["confirmed"]["slo_met"] is False and one["confirmed"]["reason"]
         assert one["cost_per_hour"] <= best["cost_per_hour"]

@@ -34,6 +34,13 @@ def test_working_set_of_a_simulation():
     arguments = ("--arrival-rate", 0.02, "--workload", "dualpath-32k", "--simulate")
     data = answer("working-set", PAPER, *arguments)
     assert data["completion_origin"] == "simulated" and data["simulated_working_set_bytes"] > 0
+    # the simulation comes first, the rule that it exceeds behind it
+    lines = dualplan("size", "working-set", PAPER, *arguments).stdout.splitlines()
+    measured, ruled = (f"{data[key] / 1e9:.2f} GB" for key in ("simulated_working_set_bytes", "working_set_bytes"))
+    assert lines[2] == f"  Working set {measured} on average in the simulation"
+    assert lines[3].startswith(f"  By the rule {ruled}")
+    stored = answer("store", PAPER, *arguments)
+    assert stored["stored_bytes"] == data["simulated_working_set_bytes"]
     done = dualplan("size", "working-set", PAPER, *arguments, "--completion-time", "1s")
     assert done.returncode == 2 and "give one" in done.stderr
 
@@ -47,6 +54,23 @@ def test_store():
     assert set(data["turns_per_s_with_one_down"]) == {"prefill", "decode"}
     text = dualplan("size", "store", PAPER, "--arrival-rate", 0.3).stdout
     assert "--server-capacity" in text
+
+
+def test_store_names_the_demand_or_none():
+    def said(*arguments):
+        done = dualplan("size", "store", PAPER, *arguments)
+        assert all(len(line) <= 80 for line in done.stdout.splitlines())
+        return " ".join(done.stdout.split())
+
+    none = answer("store", PAPER)
+    down, whole = none["turns_per_s_with_one_down"]["decode"], none["turns_per_s_now"]
+    assert none["demand_turns_per_s"] is None and none["turns_per_s"] == whole
+    text = said()
+    assert f"One decode node down: {down:.1f} turns/s of the {whole:.1f} that all nodes carry" in text
+    assert "the most that the deployment carries" in text and "demand" not in text
+    assert f"{down:.1f} turns/s, enough for the demand of 31.4" in said("--arrival-rate", 0.2)
+    assert f"{down:.1f} turns/s, less than the demand of 62.8" in said("--turn-rate", 62.8)
+    assert f"(more than the {whole:.1f} that the deployment carries)" in said("--turn-rate", 80)
 
 
 def test_break_even():

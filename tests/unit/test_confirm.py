@@ -6,7 +6,7 @@ from dualplan.errors import InfeasibleError
 from dualplan.plan.purchase import confirm as module
 from dualplan.plan.purchase.confirm import confirmed
 from dualplan.plan.purchase.cost import Prices
-from dualplan.plan.purchase.search import Wanted, find_plans, kinds
+from dualplan.plan.purchase.search import Wanted, find_plans, kinds, rank
 from dualplan.plan.sweep.simulated_point import Simulated
 from tests.unit.test_purchase import scenario
 
@@ -94,3 +94,25 @@ def test_none_passes(monkeypatch):
     assert {plan.kind.name for plan in found.rejected} == {"dgx-h100", "dgx-h200", "mi300x-8"}
     assert len(asked) <= 3 * module.TRIES
     assert any(plan.confirmed.reason == "the longest context does not fit" for plan in found.rejected)
+
+
+def test_other_splits_of_a_kind_are_finalists_behind_the_best_of_each(monkeypatch):
+    kind = kinds([scenario("dgx-h200")])
+    steady = find_plans(kind, WANTED, splits=3)
+    asked = answers(monkeypatch, {"dgx-h200": 0})
+    found = confirmed(steady, kind, Simulated())
+    assert [plan.label for plan in found.plans] == [plan.label for plan in steady.plans]
+    assert all(plan.confirmed.slo_met for plan in found.plans) and len(asked) == 3
+    two = confirmed(steady, kind, Simulated(), finalists=2)
+    assert [plan.confirmed is not None for plan in two.plans] == [True, True, False]
+
+
+def test_a_split_that_is_cheaper_than_what_keeps_the_slo_is_not_listed(monkeypatch):
+    kind = kinds([scenario("dgx-h200")])
+    steady = find_plans(kind, WANTED, splits=3)
+    asked = answers(monkeypatch, {"dgx-h200": max(plan.headroom for plan in steady.plans) + 0.01})
+    found = confirmed(steady, kind, Simulated(), finalists=1)
+    best = found.plans[0]
+    assert best.confirmed.slo_met and best.label not in {plan.label for plan in steady.plans}
+    assert all(rank(plan) >= rank(best) for plan in found.plans)
+    assert len(asked) == len(set(asked)) == len(found.rejected) + 1

@@ -53,8 +53,8 @@ def confirmed(
     finalists: int = FINALISTS,
     report: Report | None = None,
 ) -> Purchase:
-    """The plans, simulated from the cheapest on until ``finalists`` of different kinds keep the SLO, so that no plan
-    that was not simulated is cheaper than those that are confirmed.
+    """The plans, simulated from the cheapest on until ``finalists`` keep the SLO: first the best one of each kind, then
+    their other splits, so that no plan that was not simulated is cheaper than those that are confirmed.
 
     One that fails moves to ``rejected`` with its reason, and the cheapest deployment of its kind with more head-room
     queues up instead, TRIES of a kind in all. Plans that are not simulated stay behind those that are confirmed.
@@ -62,10 +62,21 @@ def confirmed(
     wanted = purchase.wanted
     by_name = {kind.name: kind for kind in kinds}
     waiting = list({plan.kind.name: plan for plan in reversed(purchase.plans)}.values())
+    splits = [plan for plan in purchase.plans if plan not in waiting]
     tries = dict.fromkeys(by_name, 0)
     passed: list[Plan] = []
     rejected: list[Plan] = []
-    while waiting and len(passed) < finalists:
+
+    def dearer(plans: list[Plan]) -> list[Plan]:
+        """Splits that are behind all confirmed plans and were not tried as one of them."""
+        last, tried = max(map(rank, passed)), {plan.label for plan in (*passed, *rejected)}
+        return [plan for plan in plans if rank(plan) > last and plan.label not in tried]
+
+    while len(passed) < finalists:
+        if not waiting and passed:
+            waiting, splits = dearer(splits), []
+        if not waiting:
+            break
         tried = min(waiting, key=rank)
         waiting.remove(tried)
         name = tried.kind.name
@@ -77,8 +88,9 @@ def confirmed(
             passed.append(tried)
             continue
         rejected.append(tried)
-        if tries[name] < TRIES:
+        if tries[name] < TRIES and not any(plan.kind.name == name for plan in passed):
             roomier = msgspec.structs.replace(wanted, headroom=max(wanted.headroom, tried.headroom + MORE))
             waiting += find_plans([by_name[name]], roomier).plans
-    ranked = [*sorted(passed, key=rank), *sorted(waiting, key=rank)]
+    behind = [*waiting, *(dearer(splits) if passed else [])]
+    ranked = [*sorted(passed, key=rank), *sorted(behind, key=rank)]
     return msgspec.structs.replace(purchase, plans=tuple(with_reasons(ranked)), rejected=tuple(rejected))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from dualplan.spec.hardware import Hardware
+from dualplan.spec.hardware import Hardware, source_of
 
 
 class Prices(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,3 +49,13 @@ def price_origin(hardware: Hardware, prices: Prices) -> str:
     if prices.energy and cost.power is None:
         return "power unknown, so its energy cannot be paid"
     return "purchase, written off evenly"
+
+
+def price_source(hardware: Hardware, prices: Prices) -> str | None:
+    """Where the profile has the price from that is used; None where it is given, or there is none."""
+    if hardware.name in prices.per_hour:
+        return None
+    cost = hardware.cost
+    if cost.price_per_hour is not None:
+        return source_of(hardware, "cost.price_per_hour")
+    return None if cost.price is None else source_of(hardware, "cost.price")
