@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dualplan.plan.resources import TITLES
+from dualplan.report.columns import aligned
 from dualplan.report.simulate import Answer, assumptions, gain_key
 from dualplan.units import show, significant
 
@@ -207,26 +208,27 @@ def _show_resources(document: dict[str, Any], console: Console) -> None:
 
 def _show_rows(documents: Sequence[dict[str, Any]], console: Console) -> None:
     first, key = documents[0], gain_key(documents)
-    width = min(max(12, *(len(document["label"]) + 2 for document in documents)), 34)
     if "capacity_agents_per_s" in first:
-        heads = ("agents/s", "not", "TTFT", "TPOT", "against")
+        heads = ("mode", "agents/s", "missed at", "turns/s", "TTFT", "TPOT", "against")
     elif first["kind"] == "offline":
-        heads = ("JCT", "turns/s", "TTFT", "TPOT", "speed-up")
+        heads = ("mode", "JCT", "turns/s", "TTFT", "TPOT", "speed-up")
     else:
-        heads = ("TTFT", "TTST", "TPOT", "SLO", "speed-up")
-    cell = 10 if width < 27 else 8
-    console.print(f"  {'mode':{width}}" + "".join(f"{head:>{cell}}" for head in heads), style="bold")
+        heads = ("mode", "turns/s", "TTFT", "TTST", "TPOT", "SLO", "speed-up")
+    table: list[tuple[str, ...]] = []
     for row in documents:
         times = f"{significant(row[key])}x" if row[key] else "-"
+        rate = significant(row["turns_per_s"])
         ttft, tpot = show(row["ttft_s"]["mean"], "s"), show(row["tpot_s"]["mean"], "s")
         if "capacity_agents_per_s" in row:
             low, high = row["interval"]
-            cells = (significant(low), "-" if high is None else significant(high), ttft, tpot, times)
+            cells = (significant(low), "-" if high is None else significant(high), rate, ttft, tpot, times)
         elif row["kind"] == "offline":
-            cells = (_seconds(row["jct_s"]), significant(row["turns_per_s"]), ttft, tpot, times)
+            cells = (_seconds(row["jct_s"]), rate, ttft, tpot, times)
         else:
-            cells = (ttft, show(row["ttst_s"]["mean"], "s"), tpot, "met" if row["slo_met"] else "missed", times)
-        console.print(f"  {row['label'][:width]:{width}}" + "".join(f"{text:>{cell}}" for text in cells))
+            cells = (rate, ttft, show(row["ttst_s"]["mean"], "s"), tpot, "met" if row["slo_met"] else "missed", times)
+        table.append((row["label"], *cells))
+    for number, line in aligned(heads, table, "l" + "r" * (len(heads) - 1), max(console.width, 40), wraps=0):
+        console.print(line, style="bold" if number is None else None, soft_wrap=True)
     gains = {row["label"]: row[key] for row in documents}
     if gains.get("split-read") and gains.get("dual-path"):
         gain = 100 * (gains["split-read"] / gains["dual-path"] - 1)

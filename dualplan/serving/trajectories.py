@@ -83,14 +83,14 @@ def with_set_lengths(trajectories: Trajectories, workload: Workload) -> Trajecto
     Each length by itself: contexts do not grow with appends that are longer, as they do with :func:`scaled`.
     """
     changed = [one for one in workload.set_means if one.name != "turns" and one.value != one.source]
+    if not changed:
+        return trajectories
     columns = {
-        one.name: getattr(trajectories, one.name) / one.source * one.value
-        if one.source
+        one.name: _times(getattr(trajectories, one.name), one.value / one.source)
+        if one.source and one.value
         else np.full(len(trajectories.context), one.value)
         for one in changed
     }
-    if not changed:
-        return trajectories
     how = ", ".join(f"{one.name} to a mean of {one.value:g} from {one.source:g} tokens" for one in changed)
     return msgspec.structs.replace(trajectories, **columns, origin=f"{trajectories.origin}; scaled: {how}")
 

@@ -108,6 +108,19 @@ def test_rows_say_what_they_missed():
         assert all(f"{row['mode']} misses: {miss['text']}" in people for miss in row["missed_by"])
 
 
+@pytest.mark.parametrize("load", [("--agents", "8"), ("--arrival-rate", "0.1"), ("--find-capacity",)])
+def test_a_comparison_shows_the_rate_of_each_mode(load):
+    online = () if "--agents" in load else ("--duration", "300s")
+    flags = (PAPER, *load, *online, "--compare", "basic,dual-path", "--set=workload.turns=4")
+    people = dualplan("simulate", *flags, "--exit-zero").stdout.splitlines()
+    header = next(line.split("  ") for line in people if line.startswith("  mode"))
+    place = [cell.strip() for cell in header if cell.strip()].index("turns/s")
+    for row in answer(*flags, "--exit-zero")["modes"]:
+        cells = next(line.split("  ") for line in people if line.startswith(f"  {row['mode']} "))
+        shown = [cell.strip() for cell in cells if cell.strip()][place]
+        assert float(shown) == pytest.approx(row["turns_per_s"], rel=5e-3)
+
+
 ALIKE = ("--set=workload.turns=20", "--set=workload.context=20000", "--set=workload.append=429")
 
 
