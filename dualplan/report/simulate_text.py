@@ -208,6 +208,8 @@ def _show_resources(document: dict[str, Any], console: Console) -> None:
 
 def _show_rows(documents: Sequence[dict[str, Any]], console: Console) -> None:
     first, key = documents[0], gain_key(documents)
+    heads: tuple[str, ...]
+    cells: tuple[str, ...]
     if "capacity_agents_per_s" in first:
         heads = ("mode", "agents/s", "missed at", "turns/s", "TTFT", "TPOT", "against")
     elif first["kind"] == "offline":
