@@ -18,6 +18,7 @@ from dualplan.report.capacity_review.blocks import (
     Text,
     Tiles,
     Verdict,
+    prose,
     say,
     table,
 )
@@ -74,7 +75,7 @@ def _better_split(review: Review) -> Text | None:
 def _verdict(answer: Evaluation) -> Text:
     scenario, found = answer.scenario, answer.ranges.all_traffic
     if not answer.feasible:
-        return say("answer.no", deployment=deployment(answer), reasons=Prose(" ".join(answer.reasons)))
+        return say("answer.no", deployment=deployment(answer), reasons=prose(answer.reasons))
     values: dict[str, Any] = {
         "deployment": deployment(answer),
         "hardware": _machines(answer),

@@ -123,7 +123,7 @@ def equations_section(review: Review) -> Section:
 
 
 def _equation(one: Any) -> Equation:
-    numbers = f"= {one.substituted}"
-    remark = "; ".join(one.derivation)
-    note: Text = (numbers, " — ", Prose(remark)) if remark else numbers
-    return Equation(Prose(one.title), one.mathml, one.latex, note)
+    lines = tuple(Prose(line) for line in one.derivation)
+    # an input stands for itself
+    numbers = "" if one.text.endswith(one.substituted) else f"{one.relation} {one.substituted}"
+    return Equation(Prose(one.title), one.mathml, one.latex, numbers, lines)

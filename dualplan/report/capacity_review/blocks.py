@@ -7,7 +7,7 @@ and long text stay where they belong.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Literal
 
 import msgspec
@@ -32,7 +32,10 @@ class Name(_Record, frozen=True):
 
 
 class Prose(_Record, frozen=True):
-    """An English sentence of the program, such as an assumption; the same in reports of all languages."""
+    """A sentence of the program that is English in every output, such as an assumption.
+
+    Reports of other languages say it in their words where phrases.yaml has it.
+    """
 
     text: str
 
@@ -45,6 +48,14 @@ class Typed(_Record, frozen=True):
 
 Text = str | Say | Name | Prose | Typed | tuple[Any, ...]
 Align = Literal["left", "right"]
+
+
+def prose(sentences: Iterable[str]) -> Text:
+    """Sentences of the program, one after the other."""
+    row: list[Text] = []
+    for sentence in sentences:
+        row += [" ", Prose(sentence)] if row else [Prose(sentence)]
+    return tuple(row)
 
 
 def say(key: str, /, **values: Any) -> Say:
@@ -110,13 +121,14 @@ class Figure(_Record, frozen=True):
 
 
 class Equation(_Record, frozen=True):
-    """One equation: its name, MathML, LaTeX for Markdown, and a remark."""
+    """One equation: its name, MathML, LaTeX for Markdown, the right side in numbers, and where it comes from."""
 
     kind: ClassVar[str] = "equation"
     title: Text
     mathml: str
     latex: str
-    note: Text = ""
+    numbers: str
+    derivation: tuple[Text, ...] = ()
 
 
 class Code(_Record, frozen=True):

@@ -1,4 +1,6 @@
-"""The words of a report in each language. They all stand in labels.yaml; nothing else holds text for readers."""
+"""The words of a report in each language. They all stand in labels.yaml; sentences that other parts of the program make
+in English are in phrases.yaml.
+"""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from dualplan.report.capacity_review.blocks import (
     Section,
     Table,
     Text,
+    prose,
     say,
     table,
 )
@@ -73,7 +74,7 @@ def simulation_section(review: Review) -> Section | None:
     if found is None:
         return None
     if "reasons" in found:
-        text = Prose(" ".join(found["reasons"]))
+        text = prose(found["reasons"])
         return Section("simulation", say("title.simulation"), (Paragraph(say("simulation.impossible", reasons=text)),))
     blocks: list[Block] = []
     capacity = found.get("capacity")

@@ -9,8 +9,9 @@ from string import Formatter
 from typing import TYPE_CHECKING, Any
 
 from dualplan.errors import printable
-from dualplan.report.capacity_review.blocks import Document, Name, Prose, Say, Typed, figures
+from dualplan.report.capacity_review.blocks import Document, Name, Prose, Say, Text, Typed, figures
 from dualplan.report.capacity_review.labels import Labels
+from dualplan.report.capacity_review.phrases import chinese
 from dualplan.report.figures.drawing import themed
 from dualplan.report.output import clean
 
@@ -77,13 +78,20 @@ class _Words:
     def __init__(self, labels: Labels) -> None:
         self.labels = labels
 
+    def said(self, prose: Prose) -> Text | None:
+        """A sentence of the program in the language of the report; None where it stays as it is."""
+        return None if self.labels.language == "en" else chinese(prose.text)
+
     def plain(self, text: Any) -> str:
         """A text without any markup, for titles and attributes."""
         if isinstance(text, Say):
             return self.labels[text.key].format(**{key: self.plain(value) for key, value in text.values.items()})
         if isinstance(text, Name):
             return shortened(text)
-        if isinstance(text, Prose | Typed):
+        if isinstance(text, Prose):
+            said = self.said(text)
+            return printable(text.text) if said is None else self.plain(said)
+        if isinstance(text, Typed):
             return printable(text.text)
         if isinstance(text, tuple):
             return "".join(self.plain(part) for part in text)
@@ -105,6 +113,9 @@ class _HtmlWords(_Words):
             title = Markup(' title="{}"').format(whole) if len(shown) < len(whole) else ""
             return Markup("<bdi{}>{}</bdi>").format(title, shown)
         if isinstance(text, Prose):
+            said = self.said(text)
+            if said is not None:
+                return self.text(said)
             language = Markup(' lang="en"') if self.labels.language != "en" else ""
             return Markup('<span dir="auto"{}>{}</span>').format(language, printable(text.text))
         if isinstance(text, Typed):
@@ -125,7 +136,8 @@ class _MarkdownWords(_Words):
             shown = _marked(shortened(text))
             return f"\u2068{shown}\u2069" if _has_right_to_left(shown) else shown
         if isinstance(text, Prose):
-            return _marked(printable(text.text))
+            said = self.said(text)
+            return _marked(printable(text.text)) if said is None else self.text(said)
         if isinstance(text, Typed):
             return _code_span(printable(text.text))
         if isinstance(text, tuple):
