@@ -38,6 +38,9 @@ def feasible(
     plot: Annotated[
         bool, typer.Option("--plot", help="Also a chart of the rate over P/D at the same number of nodes.")
     ] = False,
+    verbose: Annotated[
+        bool, typer.Option("-v", "--verbose", help="All assumptions, not only those that bear on the answer.")
+    ] = False,
     print_scenario: Annotated[
         bool, typer.Option("--print-scenario", help="Print the resolved scenario with origins, and stop.")
     ] = False,
@@ -76,7 +79,7 @@ def feasible(
     else:
         answer = best_node_split(scenario, nodes, check_flow=check_flow)
     robust = _robustness(answer, samples) if scenario.settings.uncertain and not scenario.variants else None
-    result = output(answer, robust)
+    result = output(answer, robust, verbose=verbose)
     result = _explained(result, answer) if explain else result
     emit(_plotted(result, answer) if plot else result, fmt, as_json, output_file)
     if not answer.feasible and not exit_zero:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from dualplan.plan.evaluate import Evaluation
 from dualplan.plan.problem import SINGLE_SIDED, reachable_read_rate
@@ -19,55 +19,80 @@ NAMED = ("hardware", "decode_hardware", "model", "workload")
 """Inputs that the headline names anyway."""
 
 
+class Assumption(NamedTuple):
+    """A phrase. ``about``: parts of names of the resources that it bears on, "" where it bears on every answer."""
+
+    text: str
+    about: tuple[str, ...] = ("",)
+
+
 def assumptions(answer: Evaluation, given: Sequence[str] = ()) -> tuple[str, ...]:
     """Assumptions that matter to this answer, a phrase each; where it departs from DualPath, the paper is named.
 
     ``given``: flags beside those of the scenario.
     """
+    return (*(one.text for one in _assumed(answer)), *given_flags(answer.scenario, given))
+
+
+def deciding(answer: Evaluation) -> tuple[str, ...]:
+    """The assumptions that bear on every answer, on what binds in this one, or on what ends its P/D range."""
+    found = answer.ranges.all_traffic
+    names = {answer.bottleneck.resource or "", *found.lower_constraints, *found.upper_constraints}
+    names |= set(found.empty_because or ())
+    return tuple(one.text for one in _assumed(answer) if any(part in name for part in one.about for name in names))
+
+
+def _assumed(answer: Evaluation) -> list[Assumption]:
     settings, demand = answer.scenario.settings, answer.demand
+    forms = f"KV format {demand.kv_format}; prefill {answer.prefill_parallel}, decode {answer.decode_parallel}"
     found = [
-        _steady(answer),
-        f"compute times: {demand.compute_origin}",
-        f"KV format {demand.kv_format}; prefill {answer.prefill_parallel}, decode {answer.decode_parallel}",
-        _balance(answer),
-        _collective_text(answer),
-        *_expert_groups(answer),
+        Assumption(_steady(answer)),
+        Assumption(f"compute times: {demand.compute_origin}"),
+        Assumption(forms, ("hbm", "compute", "buffer")),
+        Assumption(_balance(answer), ("snic",)),
+        Assumption(_collective_text(answer), ("cnic", "wire")),
+        *map(Assumption, _expert_groups(answer)),
     ]
     if settings.mode not in SINGLE_SIDED:
-        found.append(
-            "decode-read turns return their miss KV to the decode node, which figure 4b of the paper leaves out"
-        )
+        text = "decode-read turns return their miss KV to the decode node, which figure 4b of the paper leaves out"
+        found.append(Assumption(text, ()))
     if settings.mode != "oracle":
-        found.append(f"the {settings.persist} side persists the miss KV (the paper does not say which)")
+        text = f"the {settings.persist} side persists the miss KV (the paper does not say which)"
+        found.append(Assumption(text, ("snic_egress", "storage_backend")))
     if settings.mode == "dram-pool":
-        found.append(f"a pool on the prefill nodes serves {settings.pool_share:.0%} of the hits".replace("%", " %"))
+        text = f"a pool on the prefill nodes serves {settings.pool_share:.0%} of the hits"
+        found.append(Assumption(text.replace("%", " %")))
     if settings.residency:
-        found.append(f"{settings.residency:.0%} of each prefix still is on the decode node".replace("%", " %"))
+        text = f"{settings.residency:.0%} of each prefix still is on the decode node"
+        found.append(Assumption(text.replace("%", " %")))
     if settings.copy == "engine" or settings.staging == "gds":
-        found.append("copy engine and GPUDirect Storage pass no lanes; how they disturb collectives is not modelled")
+        text = "copy engine and GPUDirect Storage pass no lanes; how they disturb collectives is not modelled"
+        found.append(Assumption(text, ("cnic", "wire")))
     if settings.slo.tpot is None:
-        found.append("no TPOT is asked for, so decode speed is that of ever larger batches")
+        found.append(Assumption("no TPOT is asked for, so decode speed is that of ever larger batches"))
     elif any(reason.startswith("TPOT") for reason in answer.reasons):
-        found.append("the rate ignores the TPOT that cannot be met")
-    for side, hardware in (("prefill", answer.scenario.hardware), ("decode", answer.scenario.decode_hardware)):
+        found.append(Assumption("the rate ignores the TPOT that cannot be met"))
+    for side, hardware in answer.scenario.sides:
         if side == "prefill" or answer.scenario.decode_hardware != answer.scenario.hardware:
             found += _machine(answer, hardware)
     if answer.scenario.variants:
-        found.append("the P/D ranges are those of the usual nodes")
+        found.append(Assumption("the P/D ranges are those of the usual nodes"))
     if answer.classes:
-        found.append(
+        text = (
             "every GPU holds the weights of all models, engines serve one class at a time and are divided by need, all "
             "classes read the same share on the decode side; parallelism shown is that of the first"
         )
+        found.append(Assumption(text))
     if settings.uncertain and answer.scenario.variants:
-        found.append("uncertain values are at their centres: they are not sampled where nodes of a side differ")
+        text = "uncertain values are at their centres: they are not sampled where nodes of a side differ"
+        found.append(Assumption(text))
     elif settings.uncertain:
-        found.append(
+        text = (
             "uncertain values are independent, x +- d normal with standard deviation d, a..b equally likely; all else "
             "is for their centres"
         )
-    found += set_means(answer.scenario.workload)
-    return (*found, *given_flags(answer.scenario, given))
+        found.append(Assumption(text))
+    return [*found, *map(Assumption, set_means(answer.scenario.workload))]
 
 
 def given_flags(scenario: Scenario, more: Sequence[str] = ()) -> list[str]:
@@ -175,38 +200,37 @@ def _collective_text(answer: Evaluation) -> str:
     return text.replace("%", " %").replace("  %", " %")
 
 
-def _machine(answer: Evaluation, hardware: Hardware) -> list[str]:
-    found = []
+def _machine(answer: Evaluation, hardware: Hardware) -> list[Assumption]:
+    found: list[Assumption] = []
+
+    def add(text: str, *about: str) -> None:
+        found.append(Assumption(f"{hardware.name}: {text}", about or ("",)))
+
     dram = hardware.dram
     if dram.bandwidth is None:
-        found.append(f"{hardware.name}: DRAM bandwidth unknown, so DRAM is no limit")
+        add("DRAM bandwidth unknown, so DRAM is no limit")
     elif dram.buffer_sockets is not None and dram.buffer_sockets < dram.sockets:
-        found.append(
-            f"{hardware.name}: KV buffers on {dram.buffer_sockets} of {dram.sockets} sockets, "
-            "which leaves them that share of DRAM bandwidth"
-        )
+        where = f"{dram.buffer_sockets} of {dram.sockets} sockets"
+        add(f"KV buffers on {where}, which leaves them that share of DRAM bandwidth", "dram")
     elif dram.sockets > 1:
-        found.append(
-            f"{hardware.name}: KV buffers spread over {dram.sockets} sockets; on one, half of DRAM bandwidth counts"
-        )
+        add(f"KV buffers spread over {dram.sockets} sockets; on one, half of DRAM bandwidth counts", "dram")
     if hardware.pcie.gpu_nic_same_switch is None:
-        found.append(f"{hardware.name}: GPU and compute NIC taken to share a PCIe switch, which no source confirms")
+        add("GPU and compute NIC taken to share a PCIe switch, which no source confirms", "cnic", "dram")
     elif not hardware.pcie.gpu_nic_same_switch:
-        found.append(f"{hardware.name}: GPU and compute NIC do not share a PCIe switch, unlike in the paper")
+        add("GPU and compute NIC do not share a PCIe switch, unlike in the paper", "cnic", "dram")
     storage, cnics = storage_bandwidth(hardware), cnic_bandwidth(hardware)
     if storage <= cnics < 2 * storage:
-        found.append(f"{hardware.name}: s exceeds g/2, which no P/D allows; the paper's s <= g does not suffice")
+        add("s exceeds g/2, which no P/D allows; the paper's s <= g does not suffice")
     if hardware.snic.shares_cnic:
-        found.append(f"{hardware.name}: storage traffic shares the compute NICs")
+        add("storage traffic shares the compute NICs", "snic", "cnic", "wire")
     if answer.scenario.settings.mode != "oracle" and answer.demand.amounts.read:
         snic, rate = hardware.snic, reachable_read_rate(hardware, answer.demand.amounts.read)
         how = f"{snic.efficiency:g} of line rate, {show(snic.time_per_read, 's', 2)} a read"
-        text = f"{hardware.name}: a storage NIC reaches {show(rate, 'B/s')} of {show(snic.rate, 'B/s')} ({how})"
-        found.append(text)
+        add(f"a storage NIC reaches {show(rate, 'B/s')} of {show(snic.rate, 'B/s')} ({how})", "snic")
     missing = unsourced(hardware)
     if missing:
         shown = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else "")
-        found.append(f"{hardware.name}: no source given for {shown}")
+        add(f"no source given for {shown}")
     return found
 
 

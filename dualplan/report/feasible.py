@@ -6,7 +6,7 @@ import math
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from dualplan.plan.assumptions import assumptions
+from dualplan.plan.assumptions import assumptions, deciding
 from dualplan.plan.evaluate import Evaluation, Load
 from dualplan.plan.resources import TITLES, few
 from dualplan.report.feasible_document import document
@@ -25,13 +25,16 @@ QUIET = 0.05
 """Resources used less than this are named in one line instead of a row each."""
 
 
-def output(answer: Evaluation, uncertainty: Uncertainty | None = None) -> Output:
-    """The result in all formats; csv and jsonl hold one row with the figures that are compared between deployments."""
+def output(answer: Evaluation, uncertainty: Uncertainty | None = None, *, verbose: bool = False) -> Output:
+    """The result in all formats; csv and jsonl hold one row with the figures that are compared between deployments.
+
+    ``verbose``: people see all assumptions, not only those that bear on the answer.
+    """
     data = document(answer, uncertainty)
     return Output(
         data=data,
         rows=[_row(data)],
-        text=lambda console: show_answer(answer, console, uncertainty),
+        text=lambda console: show_answer(answer, console, uncertainty, verbose=verbose),
         markdown=lambda: markdown(answer, uncertainty),
     )
 
@@ -184,8 +187,12 @@ def range_bar(answer: Evaluation, width: int) -> tuple[str, str]:
     return "|" + "".join(cells) + "|", " " + "".join(labels).rstrip()
 
 
-def show_answer(answer: Evaluation, console: Console, uncertainty: Uncertainty | None = None) -> None:
-    """Print the human view: the answer, the ranges, the resources, what was assumed."""
+def show_answer(
+    answer: Evaluation, console: Console, uncertainty: Uncertainty | None = None, *, verbose: bool = False
+) -> None:
+    """Print the human view: the answer, the ranges, the resources, and what was assumed that bears on this answer;
+    ``verbose``: all that was assumed.
+    """
     from rich.text import Text
 
     width = min(console.width, 100)
@@ -222,9 +229,16 @@ def show_answer(answer: Evaluation, console: Console, uncertainty: Uncertainty |
         line()
         _show_resources(answer, console, width)
     line()
-    line("Assumed (all figures and their sources: --json)", "dim")
-    for text in assumptions(answer):
+    every, matter = assumptions(answer), deciding(answer)
+    wrapped(_assumed(len(every), len(every) if verbose else len(matter)), "dim")
+    for text in every if verbose else matter:
         wrapped(f"- {text}", "dim")
+
+
+def _assumed(every: int, shown: int) -> str:
+    if shown == every:
+        return "Assumed (all figures and their sources: --json)"
+    return f"Assumed ({shown} of {every}: what bears on this answer; all: --verbose or --json)"
 
 
 def _show_ranges(answer: Evaluation, console: Console, width: int) -> None:

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import subprocess
 import sys
 from fractions import Fraction
@@ -278,3 +279,36 @@ def test_plot_shows_the_rate_over_every_split():
     # a million splits are not all looked at
     many = dualplan("feasible", PAPER, "--plot", "--prefill", "1000000", "--decode", "500000", timeout=30)
     assert many.returncode == 0 and "turns/s over P/D at 1,500,000 nodes" in many.stdout and "# this one" in many.stdout
+
+
+def test_the_assumptions_that_bear_on_the_answer_and_all_of_them():
+    every = json.loads(dualplan("feasible", PAPER, "--json").stdout)["assumptions"]
+    short, whole = (dualplan("feasible", PAPER, *flags).stdout for flags in ((), ("--verbose",)))
+
+    def shown(text):
+        lines = text[text.index("  Assumed") :].splitlines()[1:]
+        return " ".join(line.strip() for line in lines).removeprefix("- ").split(" - ")
+
+    heading = re.search(r"Assumed \((\d+) of (\d+): what bears on this answer; all: --verbose or --json\)", short)
+    assert int(heading[2]) == len(every) and int(heading[1]) == len(shown(short)) < len(every)
+    assert shown(whole) == every and "Assumed (all figures and their sources: --json)" in whole
+    assert [text for text in every if text in shown(short)] == shown(short)
+
+
+@pytest.mark.parametrize(
+    ("flags", "binds", "bears", "background"),
+    [
+        ((), "decode_hbm", "KV format", "storage NIC reaches"),
+        (("--hardware=mi300x-8", "--exit-zero"), "prefill_snic_ingress", "storage NIC reaches", "KV format"),
+    ],
+)
+def test_which_assumptions_bear_on_an_answer_follows_from_what_binds(flags, binds, bears, background):
+    data = json.loads(dualplan("feasible", PAPER, *flags, "--json").stdout)
+    assert data["bottleneck"]["resource"] == binds
+    assert all(any(words in text for text in data["assumptions"]) for words in (bears, background))
+    text = " ".join(dualplan("feasible", PAPER, *flags).stdout.split())
+    assert bears in text and background not in text
+    # what an answer always rests on, and gaps in what is known
+    for text_of in data["assumptions"]:
+        if text_of.startswith(("steady", "compute times")) or "unknown" in text_of:
+            assert text_of in text
