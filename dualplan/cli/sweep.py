@@ -40,9 +40,7 @@ def sweep(
     ] = False,
     nodes: Annotated[
         int | None,
-        typer.Option(
-            metavar="N", help="Nodes that --vary pd splits; without it the ratio's two numbers are the nodes."
-        ),
+        typer.Option(metavar="N", help="Nodes that --vary pd splits; without it a ratio's two numbers are the nodes."),
     ] = None,
     simulate: Annotated[
         bool, typer.Option("--simulate", help="Simulate every point (with --agents, --arrival-rate, --find-capacity).")
@@ -68,7 +66,11 @@ def sweep(
     ] = None,
     best: Annotated[
         str | None,
-        typer.Option(metavar="KEY", help="The best point by this column, or --limit of them; -KEY or KEY:min: least."),
+        typer.Option(
+            metavar="KEY",
+            help="The best point by a column of -f csv, such as turns_per_s, or --limit of them; -KEY or KEY:min: "
+            "least.",
+        ),
     ] = None,
     pareto: Annotated[
         str | None,
@@ -162,14 +164,11 @@ def _end(answer: Answer, interrupted: bool, require_feasible: bool) -> None:
         note(f"{counts['evaluated']:,} of {counts['points']:,} points were evaluated")
         raise typer.Exit(130)
     if counts["failed"]:
-        note(f"{counts['failed']:,} of {counts['points']:,} points failed: {_first_error(answer)}")
+        first = answer.table.errors()[0].splitlines()[0]
+        note(f"{counts['failed']:,} of {counts['points']:,} points failed: {first}")
         raise typer.Exit(3)
     if require_feasible and counts["feasible"] < counts["points"]:
         raise typer.Exit(4)
-
-
-def _first_error(answer: Answer) -> str:
-    return str(next(text for text in answer.table.columns["error"] if text is not None)).splitlines()[0]
 
 
 def _format(fmt: Format, as_json: bool, file: Path | None) -> Format:
@@ -333,10 +332,17 @@ def _answer(
         order=np.asarray(order),
         chosen=chosen,
         shown_rows=limit,
+        nodes=_nodes_of(scenario),
         assumptions=_assumptions(points, source, call, table),
         sources=tuple(sources_of(scenario)),
         inputs_sha256=scenario_sha256(scenario),
     )
+
+
+def _nodes_of(scenario: Scenario) -> int | None:
+    """Nodes of the scenario itself, where it says how many there are."""
+    counts = scenario.settings.prefill_nodes, scenario.settings.decode_nodes
+    return None if None in counts else sum(count or 0 for count in counts)
 
 
 def _assumptions(points: Points, source: Made, call: Simulated | None, table: Table) -> tuple[str, ...]:
@@ -348,8 +354,7 @@ def _assumptions(points: Points, source: Made, call: Simulated | None, table: Ta
     from dualplan.plan.assumptions import assumptions
     from dualplan.plan.evaluate import evaluate
 
-    failed = table.columns.get("error")
-    good = np.flatnonzero(table.done if failed is None else table.done & (failed == None))  # noqa: E711
+    good = np.flatnonzero(table.answered)
     if not len(good):
         return ()
     first = int(good[0])

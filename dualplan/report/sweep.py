@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from math import prod
@@ -46,6 +47,9 @@ _SIMULATED = (
     ("tpot_s.mean", "TPOT s"),
     ("feasible", "feasible"),
 )
+SHOWN_REASONS = 4
+"""Reasons why points are not feasible that people are told."""
+
 LONGEST_TEXT = 60
 """Characters of a text of the human view."""
 
@@ -54,6 +58,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """A sweep: its points, the table of answers, and the positions that are shown, in that order.
 
     ``chosen``: how they were chosen, in words, empty for all points. ``shown_rows``: how many rows people asked for.
+    ``nodes``: of the scenario, where it has node counts of its own.
     """
 
     name: str
@@ -62,6 +67,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     order: NDArray[np.int64]
     chosen: str = ""
     shown_rows: int | None = None
+    nodes: int | None = None
     assumptions: tuple[str, ...] = ()
     sources: tuple[dict[str, str], ...] = ()
     inputs_sha256: str = ""
@@ -70,10 +76,12 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     def counts(self) -> dict[str, int]:
         """Points, how many were evaluated, failed, and are feasible."""
         table = self.table
-        failed = int((table.columns["error"] != None).sum()) if "error" in table.columns else 0  # noqa: E711
-        feasible = int((table.columns["feasible"] == True).sum()) if "feasible" in table.columns else 0  # noqa: E712
-        evaluated = int(table.done.sum()) - failed
-        return {"points": self.points.count, "evaluated": evaluated, "failed": failed, "feasible": feasible}
+        return {
+            "points": self.points.count,
+            "evaluated": int(table.answered.sum()),
+            "failed": int(table.failed.sum()),
+            "feasible": int(table.feasible.sum()),
+        }
 
 
 def output(answer: Answer, *, plot: bool = False) -> Output:
@@ -271,33 +279,69 @@ def headline(answer: Answer) -> str:
     axes = ", ".join(f"{names.get(axis.key, axis.key)} ({len(axis.values):,})" for axis in answer.points.axes)
     name = answer.name or ""
     short = name if len(name) <= LONGEST_TEXT else name[: LONGEST_TEXT - 4] + " ..."
-    return " · ".join(part for part in (short, f"{answer.points.count:,} points over {axes}") if part)
+    return " · ".join(part for part in (short, f"{_points(answer.points.count)} over {axes}") if part)
 
 
 def verdict(answer: Answer) -> list[str]:
-    """How many points are feasible, and the best of them by what is compared."""
+    """How many points are feasible, why the others are not, and the best of them by what is compared."""
     from dualplan.plan.sweep.table import goal, ranked
 
     counts, table = answer.counts, answer.table
-    lines = [f"{counts['feasible']:,} of {counts['evaluated']:,} points are feasible"]
+    feasible, evaluated = counts["feasible"], counts["evaluated"]
+    others = "; the other: " if evaluated - feasible == 1 else "; others: "
+    lines = [_how_many(feasible, evaluated) + _why_not(table, others if feasible else ": ")]
+    if feasible < evaluated and _nodes_vary(answer):
+        number = answer.nodes or int(np.max(answer.points.prefill_nodes + answer.points.decode_nodes))
+        lines.append(
+            "The two numbers of each pd are taken as nodes, so sums differ: "
+            f"--nodes {number} splits {number} nodes by each ratio"
+        )
     if counts["failed"]:
-        errors = [text for text in table.columns["error"].tolist() if text is not None]
-        lines.append(f"{counts['failed']:,} failed, first: {errors[0].splitlines()[0]}")
-    left = counts["points"] - counts["evaluated"] - counts["failed"]
+        lines.append(f"{counts['failed']:,} failed, first: {table.errors()[0].splitlines()[0]}")
+    left = counts["points"] - evaluated - counts["failed"]
     if left:
-        lines.append(f"{left:,} points were not reached")
+        lines.append(f"{_points(left)} {'was' if left == 1 else 'were'} not reached")
     if answer.chosen:
         lines.append(answer.chosen)
     name = next((name for name in _MEASURES if name in table.columns), None)
-    if name is not None and not answer.chosen:
+    if name is not None and not answer.chosen and feasible:
         best = ranked(table, goal(name, table, ""))[:1]
-        if len(best):
-            value = cell(plain_list(table.columns[name][best])[0])
-            where = ", ".join(
-                f"{key} {cell(plain_list(table.columns[key][best])[0])}" for key, _ in _key_columns(table)
-            )
-            lines.append(f"Best {_MEASURES[name]}: {value} at {where}")
+        value = cell(plain_list(table.columns[name][best])[0])
+        where = ", ".join(f"{title} {cell(plain_list(table.columns[key][best])[0])}" for key, title in _where(table))
+        lines.append(f"Best {_MEASURES[name]}: {value} at {where}")
     return lines
+
+
+def _points(count: int) -> str:
+    return f"{count:,} point{'' if count == 1 else 's'}"
+
+
+def _how_many(feasible: int, evaluated: int) -> str:
+    if not evaluated:
+        return "No point has an answer"
+    if feasible:
+        return f"{feasible:,} of {_points(evaluated)} {'is' if feasible == 1 else 'are'} feasible"
+    return f"None of {evaluated:,} points is feasible" if evaluated > 1 else "The point is not feasible"
+
+
+def _why_not(table: Table, between: str) -> str:
+    """What keeps points from being feasible, the most frequent first, behind ``between``; empty if nothing does."""
+    positions = np.flatnonzero(table.answered & ~table.feasible)
+    if not len(positions):
+        return ""
+    none = np.full(len(table.done), None, dtype=object)
+    reasons = plain_list(table.columns.get("reasons", none)[positions])
+    counts = Counter("the SLO is missed" if text is None else cell(text) for text in reasons).most_common()
+    shown = ", ".join(f"{text} ({count:,})" if len(positions) > 1 else text for text, count in counts[:SHOWN_REASONS])
+    more = f" and {len(counts) - SHOWN_REASONS} other reasons" if len(counts) > SHOWN_REASONS else ""
+    return between + shown + more
+
+
+def _nodes_vary(answer: Answer) -> bool:
+    """Whether P/D ratios are varied without a number of nodes that they split."""
+    points = answer.points
+    varied = any(axis.key == "pd" and len(axis.values) > 1 for axis in points.axes)
+    return varied and len(np.unique(points.prefill_nodes + points.decode_nodes)) > 1
 
 
 _MEASURES = {
@@ -305,6 +349,14 @@ _MEASURES = {
     "capacity_agents_per_s": "agents/s",
     "turns_per_s": "turns/s",
 }
+
+
+def _where(table: Table) -> list[tuple[str, str]]:
+    """The same for a sentence."""
+    return [
+        (name, {"prefill": "prefill nodes", "decode": "decode nodes"}.get(title, title))
+        for name, title in _key_columns(table)
+    ]
 
 
 def _key_columns(table: Table) -> list[tuple[str, str]]:
@@ -319,9 +371,8 @@ def shown_columns(table: Table) -> list[tuple[str, str]]:
     """Columns of the human view with their headings."""
     wanted = _STEADY if "throughput.turns_per_s" in table.columns else _SIMULATED
     have = [(name, heading) for name, heading in wanted if name in table.columns]
-    failed = "error" in table.columns and any(value is not None for value in table.columns["error"])
     have = [pair for pair in have if any(value is not None for value in plain_list(table.columns[pair[0]]))]
-    return [*_key_columns(table), *have, *([("error", "error")] if failed else [])]
+    return [*_key_columns(table), *have, *([("error", "error")] if table.failed.any() else [])]
 
 
 def cell(value: Any) -> str:

@@ -68,7 +68,7 @@ def test_zip_pairs_values_and_formats_hold_the_same():
     markdown = dualplan(*flags, "-f", "md").stdout.splitlines()
     assert len(markdown) == 4 and "throughput.turns_per_s" in markdown[0]
     table = dualplan(*flags).stdout
-    assert "2 of 2 points are feasible" in table or "1 of 2" in table
+    assert "2 of 2 points are feasible" in table
     assert all(len(line) <= 80 for line in table.splitlines())
 
 
@@ -82,6 +82,45 @@ def test_points_may_be_infeasible_or_fail_and_the_sweep_goes_on():
     first, second = points(failed)
     assert "a rate is needed" in first["error"] and first["feasible"] == ""
     assert second["error"] == "" and float(second["throughput.turns_per_s"]) > 0
+
+
+def test_why_points_are_not_feasible():
+    flags = ("--vary", "prefill=1,2,20", "--arrival-rate", "0.45", "--slo-ttft", "390ms")
+    found = points(dualplan("sweep", PAPER, *flags, "-f", "csv"))
+    assert [row["reasons"] for row in found] == [
+        "weights or a context do not fit",
+        "the SLO is missed and the rate is below the demand",
+        "P/D lies outside the range and the SLO is missed",
+    ]
+    for row in found:
+        # feasible says the same in sentences with figures
+        nodes = ("--prefill", row["prefill_nodes"], "--json", "--exit-zero")
+        sentences = " ".join(json.loads(dualplan("feasible", PAPER, *flags[2:], *nodes).stdout)["reasons"])
+        words = {"outside": "P/D 20:4 is above", "SLO": "TTFT is at least", "demand": "times what"}
+        if "do not fit" in row["reasons"]:
+            words = {"do not fit": "Weights do not fit"}  # which alone is said here
+        for phrase, sentence in words.items():
+            assert (phrase in row["reasons"]) == (sentence in sentences), (row["reasons"], sentences)
+    fine = points(dualplan("sweep", PAPER, "--vary", "prefill=2", "-f", "csv"))
+    assert fine[0]["feasible"] == "true" and fine[0]["reasons"] == ""
+
+
+def test_no_point_is_named_best_where_none_is_feasible():
+    none = dualplan("sweep", PAPER, "--vary", "pd=1:5..5:1").stdout
+    assert "None of 9 points is feasible: weights or a context do not fit (9)" in none and "Best" not in none
+    # the ratio's numbers were taken as nodes; the scenario has 6
+    assert "--nodes 6 splits 6 nodes by each ratio" in " ".join(none.split())
+    split = dualplan("sweep", PAPER, "--vary", "pd=1:5..5:1", "--nodes", "6").stdout
+    assert "3 of 5 points are feasible; others: weights or a context do not fit (2)" in split
+    assert "Best turns/s: 69.2 at prefill nodes 2, decode nodes 4" in split and "--nodes" not in split
+    one = dualplan("sweep", PAPER, "--vary", "prefill=1,2").stdout
+    assert "1 of 2 points is feasible; the other: weights or a context do not fit\n" in one
+    single = dualplan("sweep", PAPER, "--vary", "prefill=1").stdout
+    assert "1 point over prefill (1)" in single and "The point is not feasible: weights or" in single
+    least = " ".join(dualplan("sweep", PAPER, "--vary", "prefill=1", "--best", "gpus:min").stdout.split())
+    assert "Least gpus, of points that are not feasible" in least
+    slow = ("--simulate", "--arrival-rate", "0.4", "--duration", "100s", "--slo-ttft", "1ms")
+    assert "feasible: the SLO is missed" in dualplan("sweep", PAPER, "--vary", "decode=4", *slow).stdout
 
 
 @pytest.mark.parametrize(
@@ -268,7 +307,7 @@ def test_simulated_points_are_those_of_simulate():
     assert done.returncode == 0, done.stderr
     first, second = points(done)
     assert float(first["jct_s"]) == alone["jct_s"] and int(first["turns"]) == alone["turns"]
-    assert float(first["ttft_s.p90"]) == alone["ttft_s"]["p90"]
+    assert float(first["ttft_s.p90"]) == alone["ttft_s"]["p90"] and "missed_by" not in first
     assert second["seed"] == "4" and float(second["jct_s"]) != alone["jct_s"]
     serial = dualplan("sweep", PAPER, "--simulate", "--agents", "16", "--vary", "seed=3,4", "-f", "csv")
     assert serial.stdout == done.stdout

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dualplan.plan.sweep.points import Made, made, parts_of, point_hashes, points_of
+from dualplan.errors import InputError
+from dualplan.plan.sweep.points import Block, Made, failed, made, parts_of, point_hashes, points_of
 from dualplan.plan.sweep.table import Table, choose, key_columns
 from dualplan.plan.sweep.workers import here, on_processes
 from dualplan.spec.scenario import read_scenario, resolve
@@ -83,6 +84,17 @@ def test_hashes_tell_points_apart_and_know_the_same_point_again():
     assert set(hashes[0]) & set(hashes[1]) == {hashes[0][3]} == {hashes[1][0]}
 
 
+def test_a_table_says_which_points_failed_and_which_are_feasible():
+    found = points("prefill=1..4")
+    table = Table(found, key_columns(found))
+    assert not table.failed.any() and not table.feasible.any() and table.errors() == []
+    table.put(Block(positions=np.array([1, 3]), columns={"feasible": [True, False], "error": [None, None]}))
+    table.put(failed(np.array([0]), InputError("here", "no")))
+    assert table.failed.tolist() == [True, False, False, False] and table.errors() == ["here: no"]
+    assert table.answered.tolist() == [False, True, False, True]
+    assert table.feasible.tolist() == [False, True, False, False]
+
+
 def test_choices_prefer_feasible_points():
     found = points("prefill=1..4")
     source = made(found, (), lambda pairs: SCENARIO)
@@ -91,3 +103,5 @@ def test_choices_prefer_feasible_points():
     order, words = choose(table, "-gpus", None, None)
     assert order.tolist() == [1] and words == "Least gpus"
     assert choose(table, None, None, 2)[0].tolist() == [0, 1]
+    table.columns["feasible"][:] = False
+    assert choose(table, "-gpus", None, None)[1] == "Least gpus, of points that are not feasible"

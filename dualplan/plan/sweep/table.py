@@ -42,6 +42,31 @@ class Table:
             column[block.positions] = values
         self.done[block.positions] = True
 
+    @property
+    def failed(self) -> NDArray[np.bool_]:
+        """Which points have no answer, for the reason in column ``error``."""
+        errors = self.columns.get("error")
+        if errors is None:
+            return np.zeros(len(self.done), dtype=bool)
+        return np.array([error is not None for error in errors.tolist()], dtype=bool)
+
+    @property
+    def answered(self) -> NDArray[np.bool_]:
+        """Which points have one."""
+        return self.done & ~self.failed
+
+    @property
+    def feasible(self) -> NDArray[np.bool_]:
+        """Which points are feasible."""
+        found = self.columns.get("feasible")
+        if found is None:
+            return np.zeros(len(self.done), dtype=bool)
+        return np.array([bool(one) for one in found.tolist()], dtype=bool)
+
+    def errors(self) -> list[str]:
+        """Why points failed, in the order of the points."""
+        return [str(error) for error in self.columns["error"][self.failed]] if "error" in self.columns else []
+
 
 def _as_array(values: list[Any]) -> NDArray[Any]:
     """Numbers, and None between them, as floats; anything else, and only None, as it is."""
@@ -120,7 +145,7 @@ def _heights(table: Table, one: Goal) -> NDArray[np.float64]:
 def _candidates(table: Table, values: Sequence[NDArray[np.float64]]) -> NDArray[np.int64]:
     """Points with all values: the feasible ones, or all of them if none is."""
     have = table.done & ~np.any([np.isnan(value) for value in values], axis=0)
-    feasible = have & (table.columns["feasible"] == True) if "feasible" in table.columns else have  # noqa: E712
+    feasible = have & table.feasible
     return np.flatnonzero(feasible if feasible.any() else have)
 
 
@@ -155,14 +180,15 @@ def choose(table: Table, best: str | None, pareto_keys: str | None, limit: int |
 
     ``best``: a goal, ``pareto_keys``: several with commas between them. Raises InputError for what is no column.
     """
+    of = "" if table.feasible.any() else ", of points that are not feasible"
     if best is not None:
         one = goal(best, table, "--best")
         order = ranked(table, one)[: limit or 1]
-        return order, f"{'Least' if one.less else 'Most'} {one.column}"
+        return order, f"{'Least' if one.less else 'Most'} {one.column}{of}"
     if pareto_keys is not None:
         goals = [goal(text, table, "--pareto") for text in pareto_keys.split(",")]
         if len(goals) < 2:
             raise InputError("--pareto", "compares two columns or more", "such as turns_per_s,-gpus; or --best KEY")
         names = " and ".join(f"{'least' if one.less else 'most'} {one.column}" for one in goals)
-        return pareto(table, goals)[:limit], f"No other point has both {names}"
+        return pareto(table, goals)[:limit], f"No other point has both {names}{of}"
     return np.flatnonzero(table.done)[:limit], ""
