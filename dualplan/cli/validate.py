@@ -83,7 +83,7 @@ def _kinds(words: list[str], only: list[str]) -> tuple[str, ...]:
     Raises InputError for unknown ones of --only, UsageError for other words.
     """
     from dualplan.errors import InputError, UsageError, problem
-    from dualplan.plan.published.records import kinds
+    from dualplan.plan.published.points import kinds
 
     known = kinds()
     named, listed = ([name.strip() for text in texts for name in text.split(",")] for texts in (words, only))

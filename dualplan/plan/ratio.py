@@ -84,7 +84,7 @@ def batch_rows(models: Iterable[str], append: int, context: int) -> dict[str, An
 
     Keys: ``rows``, ``assumptions``, ``sources``. Service times are those of the fitted set, else of the roofline.
     """
-    from dualplan.plan.published.records import points
+    from dualplan.plan.published.points import points
     from dualplan.serving.times import find_set, from_roofline, from_set
     from dualplan.spec.hardware import read_hardware
     from dualplan.spec.model import load_model

@@ -4,19 +4,21 @@ import json
 import math
 from collections import Counter
 from fractions import Fraction
+from importlib.resources import files
 
 import msgspec
 import pytest
 import yaml
 
 from dualplan.plan.published import recompute, records
-from dualplan.plan.published.records import Goals, Kind, Point, kinds, points
+from dualplan.plan.published.points import kinds, points
+from dualplan.plan.published.records import Goals, Kind, Point
 from dualplan.plan.published.validate import SMALL, chosen, compare, summarise, validate
 from dualplan.spec.load import shipped_dir
 
 POINTS = points()
 BY_ID = {point.id: point for point in POINTS}
-DATA = records.files("dualplan.data")
+DATA = files("dualplan.data")
 
 
 def figure(**values):

@@ -8,8 +8,9 @@ from typing import Literal
 
 import msgspec
 
+from dualplan.plan.published.points import kinds, points
 from dualplan.plan.published.recompute import NotAtHandError, Samples, recompute
-from dualplan.plan.published.records import Goals, Kind, Point, kinds, points
+from dualplan.plan.published.records import Goals, Kind, Point
 
 SMALL = 400_000.0
 """Turns of a simulation up to which it belongs to the small points: about half a second."""
