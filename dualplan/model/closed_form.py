@@ -72,7 +72,7 @@ class Range(msgspec.Struct, frozen=True):
     """An interval of P/D. A bound that nothing sets is None.
 
     An empty one has no bounds and names what excludes it: constraints that hold for no P/D at all, else the two that
-    exclude each other.
+    exclude each other, and then ``crossing`` are the lower and the upper bound that these set.
     """
 
     lower: Any = None
@@ -80,6 +80,7 @@ class Range(msgspec.Struct, frozen=True):
     lower_constraints: tuple[str, ...] = ()
     upper_constraints: tuple[str, ...] = ()
     empty_because: tuple[str, ...] = ()
+    crossing: tuple[Any, Any] | None = None
 
     def contains(self, pd_ratio: Any) -> bool:
         """Whether a ratio lies inside, ends included."""
@@ -121,5 +122,5 @@ def feasible_range(constraints: Iterable[Constraint], prefill_storage: Any, deco
     at_lower = tuple(name for name, bound in lowers.items() if bound == lower)
     at_upper = tuple(name for name, bound in uppers.items() if bound == upper)
     if lower is not None and upper is not None and lower > upper:
-        return Range(empty_because=(at_lower[0], at_upper[0]))
+        return Range(empty_because=(at_lower[0], at_upper[0]), crossing=(lower, upper))
     return Range(lower, upper, at_lower, at_upper)

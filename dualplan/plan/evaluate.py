@@ -5,18 +5,16 @@ Nothing here is an equation of its own: traffic, closed form, throughput and lat
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from fractions import Fraction
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from dualplan.errors import InputError
-from dualplan.model.closed_form import Range, pair_traffic_decode_read, pair_traffic_prefill_read
-from dualplan.model.demand import SideMemory, TurnDemand, side_memory
+from dualplan.model.closed_form import pair_traffic_decode_read, pair_traffic_prefill_read
+from dualplan.model.demand import SideMemory, TurnDemand
 from dualplan.model.elementwise import maximum, minimum
 from dualplan.model.latency import batch_at_turn_rate, time_per_output_token
-from dualplan.model.memory import kv_share_per_gpu
 from dualplan.model.passes import unloaded_time_to_first_token
 from dualplan.model.symbolic import value_of
 from dualplan.model.throughput import Rate
@@ -33,13 +31,13 @@ from dualplan.plan.problem import (
     kv_share,
     prepare,
     read_seconds,
-    redundant_experts,
     solve,
 )
 from dualplan.plan.ranges import Ranges, ranges
-from dualplan.plan.resources import TITLES, cnic_bandwidth, few, storage_bandwidth
+from dualplan.plan.reasons import Reason, misfits, no_room, reasons_of
+from dualplan.plan.resources import cnic_bandwidth, storage_bandwidth
 from dualplan.spec.parallel import Parallel
-from dualplan.spec.scenario import Scenario, SideName
+from dualplan.spec.scenario import Scenario
 from dualplan.spec.workload import mean_turns
 
 if TYPE_CHECKING:
@@ -131,7 +129,8 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
 
     ``pairs``: the flow problem over all pairs of nodes, where it was solved; ``turns_per_s`` is its rate if nodes of a
     side differ, else that of the closed form. ``classes``: of a mix; then ``scenario`` and ``demand`` hold the mean
-    over the classes, and latencies are those of the slowest class.
+    over the classes, and latencies are those of the slowest class. ``reasons``: why it is not feasible, in sentences;
+    ``why_not``: the same in a few words each.
     """
 
     scenario: Scenario
@@ -157,6 +156,7 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     demand_check: DemandCheck | None
     feasible: bool
     reasons: tuple[str, ...]
+    why_not: tuple[str, ...]
     splits: tuple[Split, ...] = ()
     classes: tuple[ClassRate, ...] = ()
 
@@ -182,25 +182,51 @@ def evaluate(
     missing = misfits(setup, problem)
     rate = Rate(0.0, 0.0, None) if missing else solve(problem)
     basic = rate if problem.mode == "basic" or missing else solve(build(setup, "basic"))
-    turns, basic_turns = float(rate.turns_per_s or 0.0), basic.turns_per_s
-    share = None if problem.mode in SINGLE_SIDED else float(rate.decode_share)
-    loads, bottleneck = _loads(setup, problem, rate), bottleneck_of(problem, rate, missing)
-    check_rates = None
-    if (check_flow or scenario.variants) and turns:
+    pairs, basic_turns = None, basic.turns_per_s
+    if (check_flow or scenario.variants) and rate.turns_per_s:
         from dualplan.plan.pairs import solve_pairs
 
-        check_rates = solve_pairs(setup, problem.mode, rate.decode_share)
+        pairs = solve_pairs(setup, problem.mode, rate.decode_share)
         if scenario.variants:
-            closed = turns
-            turns, share = check_rates.turns_per_s, check_rates.decode_read_share
-            loads, bottleneck = _pair_loads(check_rates), _pair_bottleneck(check_rates, closed)
-            basic_turns = turns if problem.mode == "basic" else solve_pairs(setup, "basic", 0.0).turns_per_s
-    check = check_demand(setup, turns)
-    found = ranges(setup, problem)
+            of_basic = pairs if problem.mode == "basic" else solve_pairs(setup, "basic", 0.0)
+            basic_turns = of_basic.turns_per_s
     ttft = unloaded_ttft(setup, problem, rate.decode_share)
-    reasons = (*missing.values(), *reasons_of(setup, problem, found, check, ttft))
+    return answer_of(
+        setup, problem, rate, missing, found=ranges(setup, problem), basic=basic_turns, ttft=ttft, pairs=pairs
+    )
+
+
+def answer_of(
+    setup: Setup,
+    problem: Problem,
+    rate: Rate,
+    missing: dict[str, str],
+    *,
+    found: Ranges,
+    basic: Any,
+    ttft: float,
+    pairs: PairRates | None = None,
+    classes: tuple[ClassRate, ...] = (),
+    slow: Sequence[Reason] = (),
+) -> Evaluation:
+    """The answer from its parts: the problem and its rate, ``missing`` room by side, ranges, the rate under mode basic.
+
+    ``classes`` of a mix, of which ``slow`` ones keep no TPOT.
+    """
+    scenario, closed_form = setup.scenario, float(rate.turns_per_s or 0.0)
+    turns, share = closed_form, None if problem.mode in SINGLE_SIDED else float(rate.decode_share)
+    loads = _loads(setup, problem, rate, linear=bool(classes))
+    bottleneck = bottleneck_of(problem, rate, missing)
+    if pairs is not None and scenario.variants:
+        turns, share = pairs.turns_per_s, pairs.decode_read_share
+        loads, bottleneck = _pair_loads(pairs), _pair_bottleneck(pairs, closed_form)
+    check = check_demand(setup, turns)
+    reasons = [Reason(text, no_room(side)) for side, text in missing.items()]
+    alone = float(tpot_at(setup, problem.demand, 0.0))
+    reasons += [*reasons_of(setup, problem, found, check, ttft=ttft, lone_tpot=alone), *slow]
+    tpot = tpot_at(setup, problem.demand, min(check.turns_per_s, turns) if check else turns)
     return Evaluation(
-        scenario=setup.scenario,
+        scenario=scenario,
         prefill_nodes=setup.prefill_nodes,
         decode_nodes=setup.decode_nodes,
         prefill_parallel=setup.prefill_parallel,
@@ -214,15 +240,17 @@ def evaluate(
         ranges=found,
         collectives=collectives_at(setup, problem, turns),
         balance=problem.balance,
-        speedup_over_basic=turns / basic_turns if basic_turns else None,
+        speedup_over_basic=turns / float(basic) if basic else None,
         ttft_unloaded_s=ttft,
-        tpot_s=float(tpot_at(setup, problem.demand, min(check.turns_per_s, turns) if check else turns)),
+        tpot_s=max((one.tpot_s for one in classes), default=float(tpot)),
         pair_traffic=pair_traffic_of(setup),
-        closed_form_turns_per_s=float(rate.turns_per_s or 0.0),
-        pairs=check_rates,
+        closed_form_turns_per_s=closed_form,
+        pairs=pairs,
         demand_check=check,
         feasible=not reasons,
-        reasons=reasons,
+        reasons=tuple(reason.text for reason in reasons),
+        why_not=tuple(reason.short for reason in reasons),
+        classes=classes,
     )
 
 
@@ -274,12 +302,13 @@ def _likely_splits(scenario: Scenario, nodes: int) -> Iterable[int]:
     return sorted({prefill[i] for i in rank[:FEW_NODES]})
 
 
-def _loads(setup: Setup, problem: Problem, rate: Rate) -> tuple[Load, ...]:
+def _loads(setup: Setup, problem: Problem, rate: Rate, *, linear: bool) -> tuple[Load, ...]:
+    """Loads at a rate. ``linear``: also that of decode HBM rises in proportion to the rate."""
     turns, share = rate.turns_per_s or 0.0, rate.decode_share
     loads = []
     for resource in problem.resources:
         load = turns * (resource.prefill + share * (resource.decode - resource.prefill))
-        if resource.name == "decode_hbm":
+        if resource.name == "decode_hbm" and not linear:
             load = decode_sequences(setup, problem.demand, turns, share) * decode_bytes(setup, problem.demand)
         loads.append(
             Load(
@@ -446,77 +475,3 @@ def check_demand(setup: Setup, turns_per_s: float) -> DemandCheck | None:
         return None
     used = wanted / turns_per_s if turns_per_s else float("inf")
     return DemandCheck(turns_per_s=wanted, utilization=used, headroom=1 / used - 1)
-
-
-def misfits(setup: Setup, problem: Problem) -> dict[str, str]:
-    """Sides with nodes whose HBM cannot hold the weights and one context, each with a sentence."""
-    found: dict[str, str] = {}
-    scenario, parallels = setup.scenario, {"prefill": setup.prefill_parallel, "decode": setup.decode_parallel}
-    kinds = [(side, f"the {side} side", hardware) for side, hardware in scenario.sides]
-    kinds += [(v.side, f"{v.nodes} of the {v.side} nodes", v.hardware) for v in scenario.variants]
-    for side, where, hardware in kinds:
-        memory = side_memory(scenario.model, parallels[side], hardware, redundant_experts(scenario))
-        context = problem.demand.sequence_bytes * problem.demand.kv_per_gpu[side]
-        if memory.kv_bytes_per_gpu <= 0:
-            what = (
-                f"Weights do not fit on {where}: {memory.weight_bytes_per_gpu / 1e9:.1f} GB a GPU, "
-                f"{max(memory.usable_bytes_per_gpu, 0.0) / 1e9:.1f} GB are usable"
-            )
-        elif memory.kv_bytes_per_gpu < context:
-            what = (
-                f"One context does not fit on {where}: {context / 1e9:.2f} GB a GPU, "
-                f"{memory.kv_bytes_per_gpu / 1e9:.2f} GB are left beside the weights"
-            )
-        else:
-            continue
-        found.setdefault(side, f"{what} ({parallels[side]}{_roomier(setup, problem, side)}).")
-    return found
-
-
-def _roomier(setup: Setup, problem: Problem, side: SideName) -> str:
-    """The least tensor parallelism inside a node that leaves room for weights and one context, as a hint."""
-    model, hardware = setup.scenario.model, dict(setup.scenario.sides)[side]
-    for tp in range(2, hardware.gpu.count + 1):
-        if hardware.gpu.count % tp or model.experts is not None:
-            continue
-        parallel = Parallel(tp=tp, dp=1)
-        context = problem.demand.sequence_bytes * kv_share_per_gpu(model, parallel, problem.demand.kv_format)
-        if side_memory(model, parallel, hardware, redundant_experts(setup.scenario)).kv_bytes_per_gpu >= context:
-            return f"; --{side}-parallel tp={tp} would fit"
-    return ""
-
-
-def _outside(setup: Setup, where: str, bound: Fraction, constraint: str, effective: Range) -> str:
-    """A sentence about a ratio beyond one end of the range."""
-    ratio = f"{setup.prefill_nodes}:{setup.decode_nodes}"
-    text = f"P/D {ratio} is {where} {float(bound):.3g}: with storage NICs at line rate {TITLES[constraint]} binds first"
-    if effective.contains(Fraction(setup.prefill_nodes, setup.decode_nodes)):
-        text += "; at the rates that storage NICs reach it would not"
-    return text + "."
-
-
-def reasons_of(
-    setup: Setup, problem: Problem, found: Ranges, check: DemandCheck | None, ttft: float
-) -> tuple[str, ...]:
-    """Why a deployment that fits is not feasible, a sentence each; empty when it is."""
-    reasons = []
-    slo = setup.scenario.settings.slo
-    full, effective = found.all_traffic, found.effective
-    ratio = Fraction(setup.prefill_nodes, setup.decode_nodes)
-    if full.empty_because:
-        names = few([TITLES[name] for name in full.empty_because], " and ")
-        verb = "bind" if len(full.empty_because) > 1 else "binds"
-        reasons.append(f"No P/D lets the storage NICs run at line rate: {names} {verb} before.")
-    elif full.lower is not None and ratio < full.lower:
-        reasons.append(_outside(setup, "below", full.lower, full.lower_constraints[0], effective))
-    elif full.upper is not None and ratio > full.upper:
-        reasons.append(_outside(setup, "above", full.upper, full.upper_constraints[0], effective))
-    if check is not None and check.utilization > 1:
-        times = f"{check.utilization:.3g} times what the deployment carries"
-        reasons.append(f"The demand of {check.turns_per_s:.4g} turns/s is {times}.")
-    if slo.ttft is not None and ttft > slo.ttft:
-        reasons.append(f"TTFT is at least {ttft:.3g} s (unloaded, a lower bound); {slo.ttft:.3g} s are asked for.")
-    if problem.tpot_unreachable and slo.tpot is not None:
-        alone = tpot_at(setup, problem.demand, 0.0)
-        reasons.append(f"TPOT is {alone * 1e3:.3g} ms for a single sequence; {slo.tpot * 1e3:.3g} ms are asked for.")
-    return tuple(reasons)

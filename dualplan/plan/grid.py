@@ -5,7 +5,8 @@ Points that share a parallelism share the demand of a turn; only node counts var
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -15,7 +16,7 @@ from dualplan.errors import InputError
 from dualplan.model.demand import SideMemory
 from dualplan.model.throughput_arrays import Floats, level, lowest_point
 from dualplan.model.traffic import Path
-from dualplan.plan.evaluate import demand_turns_per_s, misfits, tpot_at, unloaded_ttft
+from dualplan.plan.evaluate import demand_turns_per_s, tpot_at, unloaded_ttft
 from dualplan.plan.problem import (
     SINGLE_SIDED,
     Problem,
@@ -27,10 +28,14 @@ from dualplan.plan.problem import (
     uses,
 )
 from dualplan.plan.ranges import all_traffic_ranges
+from dualplan.plan.reasons import DEMAND, TPOT, TTFT, misfits, no_room, outside, range_empty
 from dualplan.plan.sweep.stacked_hardware import picked
 from dualplan.serving.times import with_measured_storage
 from dualplan.spec.parallel import Parallel
 from dualplan.spec.scenario import Scenario
+
+if TYPE_CHECKING:
+    from dualplan.model.closed_form_arrays import RangeArrays
 
 
 class Grid(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,8 +43,9 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
 
     ``meets_slo``: whether unloaded TTFT and the TPOT of a lone sequence keep the SLO of the scenario. ``range_lower``
     and ``range_upper``: the P/D range with all traffic, NaN where nothing sets a bound or the range is empty, and the
-    names of what sets them. ``basic_turns_per_s``: the rate under mode basic. ``error``: why a point has no answer
-    (its node counts cannot host a given parallelism), empty where it has one.
+    names of what sets them. ``basic_turns_per_s``: the rate under mode basic. ``why_not``: why a point is not feasible,
+    in a few words, None where it is. ``error``: why a point has no answer (its node counts cannot host a given
+    parallelism), empty where it has one.
     """
 
     prefill_nodes: NDArray[np.int64]
@@ -57,6 +63,7 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
     basic_turns_per_s: Floats
     ttft_unloaded_s: Floats
     tpot_s: Floats
+    why_not: NDArray[np.object_]
     error: NDArray[np.object_]
 
 
@@ -89,6 +96,7 @@ def evaluate_grid(scenario: Scenario, prefill_nodes: Any, decode_nodes: Any, *, 
         basic_turns_per_s=np.zeros(count),
         ttft_unloaded_s=_unknown(count),
         tpot_s=_unknown(count),
+        why_not=np.full(count, None, dtype=object),
         error=np.full(count, "", dtype=object),
     )
     for setup, members in _groups(scenario, prefill, decode, grid.error):
@@ -111,7 +119,8 @@ def _fill(grid: Grid, setup: Setup, members: NDArray[np.int64], with_basic: bool
     found = all_traffic_ranges(setup, problem, count)
     grid.range_lower[members], grid.range_upper[members] = found.lower, found.upper
     grid.lower_constraint[members], grid.upper_constraint[members] = found.lower_constraint, found.upper_constraint
-    grid.inside_range[members] = found.contains(grid.prefill_nodes[members] / grid.decode_nodes[members])
+    ratios = grid.prefill_nodes[members] / grid.decode_nodes[members]
+    grid.inside_range[members] = found.contains(ratios)
     missing = misfits(setup, problem)
     grid.fits[members] = not missing
     turns, split = np.zeros(count), np.zeros(count)
@@ -128,7 +137,43 @@ def _fill(grid: Grid, setup: Setup, members: NDArray[np.int64], with_basic: bool
     ttft = unloaded_ttft(setup, problem, split)
     grid.ttft_unloaded_s[members] = ttft
     grid.tpot_s[members] = _tpot(setup, problem, turns)
-    grid.meets_slo[members] = (not problem.tpot_unreachable) & (True if slo.ttft is None else ttft <= slo.ttft)
+    late = np.broadcast_to(False if slo.ttft is None else ttft > slo.ttft, count)
+    grid.meets_slo[members] = ~late & (not problem.tpot_unreachable)
+    wanted = demand_turns_per_s(setup.scenario)
+    faults = [(np.full(count, True), no_room(side)) for side in missing]
+    faults += _range_faults(found, ratios)
+    faults += [] if wanted is None else [(turns < wanted, DEMAND)]
+    faults += [(late, TTFT), (np.full(count, problem.tpot_unreachable), TPOT)]
+    grid.why_not[members] = _joined(faults, count)
+
+
+def _range_faults(found: RangeArrays, ratios: Floats) -> list[tuple[NDArray[np.bool_], str]]:
+    """Where P/D is not in its range, and why."""
+    faults = []
+    inside = found.contains(ratios)
+    if inside.all():
+        return []
+    for number, (names, crossing) in enumerate(found.causes):
+        faults.append((found.cause == number, range_empty(names, crossing=crossing)))
+    below = ~inside & ~found.empty & (ratios < found.lower)
+    for name in np.unique(found.lower_constraint[below]).tolist():
+        faults.append((below & (found.lower_constraint == name), outside("below", name)))
+    above = ~inside & ~found.empty & ~below
+    for name in np.unique(found.upper_constraint[above]).tolist():
+        faults.append((above & (found.upper_constraint == name), outside("above", name)))
+    return faults
+
+
+def _joined(faults: Sequence[tuple[NDArray[np.bool_], str]], count: int) -> NDArray[np.object_]:
+    """The texts that hold for each point in a row; every combination is written once."""
+    codes = np.zeros(count, dtype=np.int64)
+    for bit, (where, _) in enumerate(faults):
+        codes |= where.astype(np.int64) << bit
+    known, which = np.unique(codes, return_inverse=True)
+    texts = np.empty(len(known), dtype=object)
+    for number, code in enumerate(known.tolist()):
+        texts[number] = "; ".join(text for bit, (_, text) in enumerate(faults) if code >> bit & 1) or None
+    return np.asarray(texts[which])
 
 
 def _tpot(setup: Setup, problem: Problem, turns: Floats) -> Any:

@@ -19,20 +19,10 @@ from dualplan.model.demand import SideMemory, TurnDemand
 from dualplan.model.symbolic import exact
 from dualplan.model.throughput import Rate
 from dualplan.model.traffic import Bytes
-from dualplan.plan.evaluate import (
-    ClassRate,
-    Evaluation,
-    Load,
-    bottleneck_of,
-    check_demand,
-    collectives_at,
-    pair_traffic_of,
-    reasons_of,
-    tpot_at,
-    unloaded_ttft,
-)
-from dualplan.plan.problem import SINGLE_SIDED, Problem, Setup, build, prepare, solve
+from dualplan.plan.evaluate import ClassRate, Evaluation, answer_of, tpot_at, unloaded_ttft
+from dualplan.plan.problem import Problem, Setup, build, prepare, solve
 from dualplan.plan.ranges import exact_bytes, ranges
+from dualplan.plan.reasons import TPOT, Reason
 from dualplan.plan.resources import Resource, ordered
 from dualplan.spec.choices import Mode
 from dualplan.spec.scenario import Scenario
@@ -60,43 +50,22 @@ def evaluate_mix(scenario: Scenario, prefill_nodes: int | None = None, decode_no
     setup = msgspec.structs.replace(classes[0].setup, scenario=_joint_scenario(scenario, classes))
     missing = _misfits(classes)
     rate = Rate(0.0, 0.0, None) if missing else solve(problem)
-    turns = float(rate.turns_per_s or 0.0)
     basic = rate
     if mode != "basic" and not missing:
         basic = solve(_joint(_classes(scenario, "basic", prefill_nodes, decode_nodes)))
     rates = tuple(_class_rate(one, problem, rate) for one in classes)
-    check = check_demand(setup, turns)
-    ttft = max(one.ttft_unloaded_s for one in rates)
     shares = [exact(one.share) for one in classes]
     amounts = _mean_bytes(shares, [exact_bytes(one.setup, one.problem) for one in classes])
-    found = ranges(setup, problem, amounts)
-    reachable = msgspec.structs.replace(problem, tpot_unreachable=False)
-    reasons = (*missing.values(), *reasons_of(setup, reachable, found, check, ttft), *_slow_classes(classes))
-    return Evaluation(
-        scenario=setup.scenario,
-        prefill_nodes=setup.prefill_nodes,
-        decode_nodes=setup.decode_nodes,
-        prefill_parallel=setup.prefill_parallel,
-        decode_parallel=setup.decode_parallel,
-        demand=problem.demand,
-        memory={"prefill": setup.prefill_memory, "decode": setup.decode_memory},
-        turns_per_s=turns,
-        decode_read_share=None if mode in SINGLE_SIDED else float(rate.decode_share),
-        loads=_loads(problem, rate),
-        bottleneck=bottleneck_of(problem, rate, missing),
-        ranges=found,
-        collectives=collectives_at(setup, problem, turns),
-        balance=problem.balance,
-        speedup_over_basic=turns / float(basic.turns_per_s) if basic.turns_per_s else None,
-        ttft_unloaded_s=ttft,
-        tpot_s=max(one.tpot_s for one in rates),
-        pair_traffic=pair_traffic_of(setup),
-        closed_form_turns_per_s=turns,
-        pairs=None,
-        demand_check=check,
-        feasible=not reasons,
-        reasons=reasons,
+    return answer_of(
+        setup,
+        problem,
+        rate,
+        missing,
+        found=ranges(setup, problem, amounts),
+        basic=basic.turns_per_s,
+        ttft=max(one.ttft_unloaded_s for one in rates),
         classes=rates,
+        slow=_slow_classes(classes),
     )
 
 
@@ -141,7 +110,7 @@ def _joint(classes: Sequence[_Class]) -> Problem:
         amounts=amounts,
         resources=tuple(ordered([_shared(uses) for uses in by_key.values()])),
         read_rates=(_read_rate(classes, 0), _read_rate(classes, 1)),
-        tpot_unreachable=any(one.problem.tpot_unreachable for one in classes),
+        tpot_unreachable=False,  # which is said by class
     )
 
 
@@ -236,26 +205,6 @@ def _joint_scenario(scenario: Scenario, classes: Sequence[_Class]) -> Scenario:
     )
 
 
-def _loads(problem: Problem, rate: Rate) -> tuple[Load, ...]:
-    turns, share = rate.turns_per_s or 0.0, rate.decode_share
-    found = []
-    for resource in problem.resources:
-        load = float(turns * (resource.prefill + share * (resource.decode - resource.prefill)))
-        used = load / float(resource.capacity)
-        found.append(
-            Load(
-                name=resource.name,
-                side=resource.side,
-                unit=resource.unit,
-                load=load,
-                capacity=float(resource.capacity),
-                utilization=1.0 if abs(used - 1) < 1e-9 else used,
-                detail=resource.detail,
-            )
-        )
-    return tuple(found)
-
-
 def _class_rate(one: _Class, problem: Problem, rate: Rate) -> ClassRate:
     """Rates and latencies of a class in the mix. Its engines are as busy as those of the others."""
     turns = one.share * float(rate.turns_per_s or 0.0)
@@ -304,7 +253,7 @@ def _misfits(classes: Sequence[_Class]) -> dict[str, str]:
     return found
 
 
-def _slow_classes(classes: Sequence[_Class]) -> list[str]:
+def _slow_classes(classes: Sequence[_Class]) -> list[Reason]:
     """Classes whose lone sequence is slower than the TPOT that is asked for."""
     found = []
     for one in classes:
@@ -313,5 +262,5 @@ def _slow_classes(classes: Sequence[_Class]) -> list[str]:
             alone = tpot_at(one.setup, one.problem.demand, 0.0)
             name = f"{one.setup.scenario.model.title} on {one.setup.scenario.workload.name}"
             text = f"TPOT of {name} is {alone * 1e3:.3g} ms for a single sequence; {tpot * 1e3:.3g} ms are asked for."
-            found.append(text)
+            found.append(Reason(text, TPOT))
     return found

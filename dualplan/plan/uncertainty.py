@@ -23,9 +23,10 @@ from numpy.typing import NDArray
 
 from dualplan.errors import InputError
 from dualplan.model.closed_form import Constraint, feasible_range
-from dualplan.plan.evaluate import check_demand, misfits, unloaded_ttft
+from dualplan.plan.evaluate import check_demand, unloaded_ttft
 from dualplan.plan.problem import Problem, build, prepare, solve
 from dualplan.plan.ranges import saturated
+from dualplan.plan.reasons import misfits
 from dualplan.plan.resources import storage_bandwidth
 from dualplan.spec.scenario import Scenario
 from dualplan.spec.uncertain import Uncertain, uncertain_values, with_values

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -12,7 +13,9 @@ from dualplan.plan.assumptions import assumptions
 from dualplan.plan.evaluate import Evaluation
 from dualplan.plan.purchase.cost import Prices, node_price
 from dualplan.plan.resources import TITLES
+from dualplan.report.feasible import STILL, only_the_range
 from dualplan.report.feasible_document import document as feasible_document
+from dualplan.report.near_limit import LEAVE_ROOM, SIMULATE, near_limit
 from dualplan.report.output import Output, markdown_table
 from dualplan.report.scenario import output as scenario_output
 from dualplan.report.scenario import value_text
@@ -181,11 +184,30 @@ def verdict(compared: Compared) -> list[str]:
         lines = [f"Feasible: {', '.join(fine) or 'none'}. Not: {', '.join(n for n in names if n not in fine)}."]
     candidates = [i for i, answer in enumerate(answers) if answer.feasible or not fine]
     top = max(candidates, key=lambda i: answers[i].turns_per_s)
+    whole = max(range(len(answers)), key=lambda i: answers[i].turns_per_s)
     rate = answers[top].turns_per_s
-    text = f"Most turns/s: {names[top]} with {significant(rate)}"
+    of = "" if len(fine) == len(names) else " of those that are feasible" if fine else " of these"
+    text = f"Most turns/s{of}: {names[top]} with {significant(rate)}"
     if top and answers[0].turns_per_s:
         text += f", {_signed(_change(answers[0].turns_per_s, rate))} against {names[0]}"
+    if answers[whole].turns_per_s > rate * (1 + SAME):
+        text += f"; {names[whole]}, which is not feasible, has {significant(answers[whole].turns_per_s)}"
     return [*lines, f"{text}."]
+
+
+def remarks(compared: Compared) -> list[str]:
+    """Why scenarios are not feasible, and which demands are near the limit, a line each."""
+    lines, near = [], []
+    for name, answer in zip(compared.names, compared.answers, strict=True):
+        still = [f"Still {STILL}."] if only_the_range(answer) else []
+        if answer.reasons:
+            lines.append(" ".join([f"{name}:", *answer.reasons, *still]))
+        check = answer.demand_check
+        text = None if check is None else near_limit(check.utilization, LEAVE_ROOM if answer.classes else SIMULATE)
+        near += [(name, text)] if text else []
+    for text in dict.fromkeys(text for _, text in near):
+        lines.append(f"Near the limit: {', '.join(name for name, own in near if own == text)}; {text}.")
+    return lines
 
 
 def _signed(change: float | None) -> str:
@@ -208,6 +230,8 @@ def figure_rows(compared: Compared) -> list[list[str]]:
         cells = []
         for index, value in enumerate(values):
             text = _text(value)
+            if key in ("range.lower", "range.upper") and compared.answers[index].ranges.all_traffic.empty_because:
+                text = "empty"
             if index and changes and key != "pd_ratio":
                 text += "  " + _signed(_change(values[0], value)) if value is not None else ""
             elif index and value != values[0]:
@@ -252,12 +276,12 @@ def show(compared: Compared, console: Console) -> None:
         console.print(Padding(view, (0, 0, 0, 2), expand=False))
 
     for line in verdict(compared):
-        console.print("  " + line, style="bold")
+        text = fill(line, console.width, initial_indent="  ", subsequent_indent="    ")
+        console.print(text, style="bold", soft_wrap=True)
     console.print()
     table(figure_rows(compared), "")
-    for name, answer in zip(compared.names, compared.answers, strict=True):
-        for reason in answer.reasons:
-            console.print(f"  {name}: {reason}")
+    for text in remarks(compared):
+        console.print(fill(text, console.width, initial_indent="  ", subsequent_indent="    "), soft_wrap=True)
     console.print()
     differences = difference_rows(compared)
     if differences:
@@ -275,7 +299,7 @@ def markdown(compared: Compared) -> str:
     lines = [
         f"## {' / '.join(compared.names)}".replace("<", "&lt;"),
         "",
-        *(f"- {line}" for line in verdict(compared)),
+        *(f"- {line}" for line in (*verdict(compared), *remarks(compared))),
         "",
     ]
 

@@ -71,14 +71,13 @@ def ratio_text(answer: Evaluation) -> str:
 def verdict(answer: Evaluation) -> list[str]:
     """The answer in lines without style: verdict, rate, bottleneck, demand."""
     found = answer.ranges.all_traffic
-    ratio = Fraction(answer.prefill_nodes, answer.decode_nodes)
     if answer.feasible:
         inside = f"P/D {ratio_text(answer)} lies inside {_bound(found.lower, '0')} .. {_bound(found.upper, 'no limit')}"
         lines = [f"FEASIBLE   {'no link limits P/D' if found.lower is found.upper is None else inside}"]
     else:
         lines = [f"NOT FEASIBLE   {answer.reasons[0]}", *answer.reasons[1:]]
-        if answer.turns_per_s and not found.contains(ratio) and len(answer.reasons) == 1:
-            lines.append("Still      the rate holds: the range asks more, that storage NICs could run at line rate")
+        if only_the_range(answer):
+            lines.append(f"Still      {STILL}")
     turns = answer.turns_per_s
     if not turns:
         return lines
@@ -94,7 +93,8 @@ def verdict(answer: Evaluation) -> list[str]:
         share = f"{100 * used:.0f} % of" if used < 2 else f"{significant(used)} times"
         share += f" the rate, head-room {_times(check.headroom)}"
         lines.append(f"Demand     {significant(check.turns_per_s)} turns/s: {share}")
-        lines += [text] if (text := near_limit(used, LEAVE_ROOM if answer.classes else SIMULATE)) else []
+        if near := near_limit(used, LEAVE_ROOM if answer.classes else SIMULATE):
+            lines.append(f"Near limit {near}")
     where = "At that   " if check is None else "At demand "
     times = f"unloaded TTFT of a mean turn {show(answer.ttft_unloaded_s, 's')} (a lower bound), TPOT "
     lines.append(f"{where} {times}{show(answer.tpot_s, 's')}")
@@ -102,6 +102,15 @@ def verdict(answer: Evaluation) -> list[str]:
         gap = answer.pairs.turns_per_s / answer.closed_form_turns_per_s - 1
         lines.append(f"Checked    the flow problem over all pairs of nodes gives the same rate to {abs(gap):.1e}")
     return lines
+
+
+STILL = "the rate holds: the range asks more, that storage NICs could run at line rate"
+
+
+def only_the_range(answer: Evaluation) -> bool:
+    """Whether P/D outside its range is all that a deployment with a rate lacks."""
+    ratio = Fraction(answer.prefill_nodes, answer.decode_nodes)
+    return bool(answer.turns_per_s) and not answer.ranges.all_traffic.contains(ratio) and len(answer.reasons) == 1
 
 
 def _times(rise: float) -> str:
@@ -145,7 +154,11 @@ def range_rows(answer: Evaluation) -> list[tuple[str, str, str, str, str]]:
         ("with all traffic", answer.ranges.all_traffic),
         ("at reachable rates", answer.ranges.effective),
     ):
-        if found.empty_because:
+        if found.crossing is not None:
+            ends = zip(found.empty_because, ("from", "to"), found.crossing, strict=True)
+            lower, upper = (f"{TITLES[by]} {word} {_bound(bound, '')}" for by, word, bound in ends)
+            rows.append((name, "empty", lower, "", upper))
+        elif found.empty_because:
             rows.append((name, "empty", _constraint_names(found.empty_because), "", ""))
         else:
             lower, upper = _constraint_names(found.lower_constraints), _constraint_names(found.upper_constraints)

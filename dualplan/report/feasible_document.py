@@ -172,6 +172,7 @@ def _range(found: Range) -> dict[str, Any]:
         "lower_constraints": list(found.lower_constraints),
         "upper_constraints": list(found.upper_constraints),
         "empty_because": list(found.empty_because) or None,
+        "crossing": None if found.crossing is None else [float(bound) for bound in found.crossing],
     }
 
 

@@ -11,15 +11,13 @@ SIMULATE = "let dualplan simulate --find-capacity decide; the longer its --durat
 
 
 def near_limit(utilization: float, advice: str) -> str | None:
-    """A line for people about a demand, as a share of the steady rate, and what to do; None where it is not near the
-    limit.
-    """
+    """A sentence about a demand, as a share of the steady rate, and what to do; None where it is not near the limit."""
     found = carried()
     if not found.undecided(utilization):
         return None
     shares = f"{100 * found.lowest:.0f} % to {100 * found.highest:.0f} %"
     where = f"{found.runs} saturated runs, dualplan validate --only {KIND}"
-    return f"Near limit published runs carried {shares} of their steady rates ({where}): {advice}"
+    return f"published runs carried {shares} of their steady rates ({where}): {advice}"
 
 
 def near_limit_document(utilization: float) -> dict[str, Any] | None:

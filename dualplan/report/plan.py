@@ -90,8 +90,8 @@ def plan_lines(plan: Plan) -> list[str]:
     bound = TITLES.get(plan.answer.bottleneck.resource or "", "nothing that is modelled")
     rate = f"{significant(plan.answer.turns_per_s)} turns/s, head-room {100 * plan.headroom:+.0f} %"
     lines.append(f"Rate       {rate}, bound by {bound}")
-    if plan.confirmed is None and (text := near_limit(1 / (1 + plan.headroom), CONFIRM)):
-        lines.append(text)
+    if plan.confirmed is None and (near := near_limit(1 / (1 + plan.headroom), CONFIRM)):
+        lines.append(f"Near limit {near}")
     lines.append(f"P/D        {plan.prefill_nodes}:{plan.decode_nodes} {_range_words(plan)}")
     storage = plan.storage
     lines.append(

@@ -69,3 +69,43 @@ def test_exit_codes(other):
     assert alone.returncode == 2 and "two scenario files" in alone.stderr
     missing = dualplan("compare", PAPER, "nope.yaml", "nowhere.yaml")
     assert missing.returncode == 3 and "nope.yaml" in missing.stderr and "nowhere.yaml" in missing.stderr
+
+
+@pytest.fixture
+def wider(tmp_path):
+    """More storage NICs and memory: a higher rate, and no P/D at which all of the NICs could be busy."""
+    file = tmp_path / "wider.yaml"
+    hardware = "hardware: {extends: dualpath-hopper, snic: {count: 3}, gpu: {hbm_capacity: 96GB}}"
+    text = Path(PAPER).read_text().replace("hardware: dualpath-hopper", hardware)
+    file.write_text(text.replace("name: dualpath-paper", "name: wider"))
+    return str(file)
+
+
+def test_the_highest_rate_is_said_to_be_that_of_the_feasible_ones(wider):
+    rows = json.loads(dualplan("compare", PAPER, wider, "--json").stdout)["scenarios"]
+    rates = [row["throughput"]["turns_per_s"] for row in rows]
+    assert [row["feasible"] for row in rows] == [True, False] and rates[1] > rates[0]
+    text = dualplan("compare", PAPER, wider).stdout
+    joined = " ".join(text.split())
+    assert f"Most turns/s of those that are feasible: dualpath-paper with {rates[0]:.1f}" in joined
+    assert f"; wider, which is not feasible, has {rates[1]:.1f}." in joined
+    assert all(len(line) <= 80 for line in text.splitlines())
+    alone = dualplan("compare", wider, wider).stdout
+    assert "Most turns/s of these: wider (1)" in alone
+    assert "Most turns/s: dualpath-paper (1) with" in dualplan("compare", PAPER, PAPER).stdout
+
+
+def test_an_empty_range_is_said_with_the_links_that_make_it_so(wider):
+    rows = json.loads(dualplan("compare", PAPER, wider, "--json").stdout)["scenarios"]
+    (reason,) = rows[1]["reasons"]
+    for form in ("table", "md"):
+        text = " ".join(dualplan("compare", PAPER, wider, "-f", form).stdout.split())
+        assert f"wider: {reason} Still the rate holds" in text
+    table = dualplan("compare", PAPER, wider).stdout.splitlines()
+    assert [line.split()[-1] for line in table if line.startswith(("  P/D from", "  P/D to"))] == ["empty", "empty"]
+    assert "prefill CNIC write needs at least" in reason and "decode" in reason
+
+
+def test_demands_near_the_limit_are_told_apart():
+    text = " ".join(dualplan("compare", PAPER, PAPER, "--arrival-rate", "0.45").stdout.split())
+    assert "Near the limit: dualpath-paper (1), dualpath-paper (2); published runs carried" in text

@@ -24,7 +24,7 @@ from dualplan.model.symbolic import Known, value_of
 from dualplan.model.throughput import Use
 from dualplan.model.traffic import SIDES, amount, charges, hits_only, steps
 from dualplan.nomenclature import QUANTITIES
-from dualplan.plan.evaluate import decode_bytes, decode_sequences, misfits, unloaded_ttft
+from dualplan.plan.evaluate import decode_bytes, decode_sequences, unloaded_ttft
 from dualplan.plan.explain.equation import (
     OWN,
     RELATIONS,
@@ -46,6 +46,7 @@ from dualplan.plan.problem import (
     solve,
 )
 from dualplan.plan.ranges import constraints, exact_bytes, saturated
+from dualplan.plan.reasons import misfits
 from dualplan.plan.resources import TITLES, Resource, storage_bandwidth
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.parallel import Parallel

@@ -19,13 +19,14 @@ from numpy.typing import NDArray
 from dualplan.errors import InputError
 from dualplan.model.kv import kv_total_bytes_per_token
 from dualplan.model.storage import agents_in_flight, working_set_bytes
-from dualplan.plan.evaluate import Evaluation, evaluate, misfits
+from dualplan.plan.evaluate import Evaluation, evaluate
 from dualplan.plan.grid import evaluate_grid
 from dualplan.plan.problem import build, prepare
 from dualplan.plan.purchase.cost import Prices, node_price
 from dualplan.plan.purchase.runner_up import with_reasons
 from dualplan.plan.purchase.side_bounds import Known, bounds
 from dualplan.plan.purchase.upgrades import with_snics
+from dualplan.plan.reasons import misfits
 from dualplan.plan.resources import TITLES
 from dualplan.plan.sizing import agent_time, agent_tokens, check_demand_rate, store_traffic
 from dualplan.spec.hardware import Hardware

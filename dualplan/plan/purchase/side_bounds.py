@@ -19,9 +19,9 @@ from dualplan.model.closed_form import Constraint
 from dualplan.model.closed_form_arrays import feasible_ranges
 from dualplan.model.demand import SideMemory
 from dualplan.model.traffic import SIDES, Path
-from dualplan.plan.evaluate import misfits
 from dualplan.plan.problem import SINGLE_SIDED, Setup, build, hosting
 from dualplan.plan.ranges import constraints
+from dualplan.plan.reasons import misfits
 from dualplan.plan.resources import storage_bandwidth
 from dualplan.serving.times import fitted, with_measured_storage
 from dualplan.spec.parallel import Parallel

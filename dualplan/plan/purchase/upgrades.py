@@ -11,10 +11,10 @@ import msgspec
 
 from dualplan.errors import InputError
 from dualplan.model.throughput import Rate, Use, best_split
-from dualplan.plan.evaluate import misfits
 from dualplan.plan.problem import SINGLE_SIDED, Problem, Setup, build, prepare, solve, storage_positions, uses
 from dualplan.plan.purchase.cost import Prices, node_price
 from dualplan.plan.ranges import all_traffic_range
+from dualplan.plan.reasons import misfits
 from dualplan.serving.times import fitted
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.scenario import Scenario
