@@ -32,19 +32,16 @@ HELP_FILES = {
 }
 """Files that the examples of the help speak of."""
 
-BLOCKS = [
-    pytest.param(block, id=f"{block.document.name}:{block.line}")
-    for document in DOCUMENTS
-    for block in blocks(document)
-    if block.language in ("sh", "python")
-]
+BLOCKS = {
+    document: [block for block in blocks(document) if block.language in ("sh", "python")] for document in DOCUMENTS
+}
 SHELL = re.compile(r"[|<>$;&\n]|^(?!dualplan )")
 
 
-@pytest.fixture(scope="session")
-def desk(tmp_path_factory):
+@pytest.fixture
+def desk(tmp_path):
     """A folder that looks like a checkout, with the files of a user beside, and ``dualplan`` and ``python`` to call."""
-    folder = tmp_path_factory.mktemp("desk")
+    folder = tmp_path / "desk"
     for name in ("examples", "hardware_profiles", "workloads"):
         shutil.copytree(ROOT / name, folder / name)
     for name, source in FILES.items():
@@ -57,8 +54,17 @@ def desk(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("block", BLOCKS)
-def test_commands_of_the_documents(block, desk, monkeypatch):
+@pytest.mark.parametrize(
+    "document", [document for document in DOCUMENTS if BLOCKS[document]], ids=lambda path: path.name
+)
+def test_commands_of_the_documents(document, desk, monkeypatch):
+    """All commands of a document, one after the other, as a reader does who starts at its top in a fresh checkout."""
+    for block in BLOCKS[document]:
+        run(block, desk, monkeypatch)
+
+
+def run(block, desk, monkeypatch):
+    """Run the commands of a block, each of which ends as it says."""
     if block.comment.startswith(("not run: ", "test command")):
         # the test command is what runs this; others say why
         assert block.comment == "test command" or len(block.comment) > len("not run: ") + 10
@@ -106,10 +112,20 @@ def environment(desk):
 
 
 def test_every_document_has_commands_that_are_run():
-    shown = {param.values[0].document.name for param in BLOCKS}
+    shown = {document.name for document, found in BLOCKS.items() if found}
     assert {"README.md", "quickstart.md", "faq.md", "hardware-profile.md", "trace.md", "CONTRIBUTING.md"} <= shown
-    run = [param for param in BLOCKS if not param.values[0].comment.startswith("not run")]
-    assert len(run) > 0.7 * len(BLOCKS)
+    found = [block for document in DOCUMENTS for block in BLOCKS[document]]
+    assert sum(not block.comment.startswith("not run") for block in found) > 0.7 * len(found)
+
+
+def test_the_tour_is_run_whole_and_passes_most_commands():
+    tour = next(document for document in DOCUMENTS if document.name == "quickstart.md")
+    assert not any(block.comment for block in BLOCKS[tour])
+    called = {command.text.split()[1] for block in BLOCKS[tour] for command in commands(block)}
+    wanted = {"init", "feasible", "explain", "sweep", "compare", "size", "plan", "simulate", "report"}
+    assert wanted <= called
+    report = next(command.text for block in BLOCKS[tour] for command in commands(block) if " report " in command.text)
+    assert "--arrival-rate" in report
 
 
 def test_command_reference_is_that_of_help(monkeypatch):
