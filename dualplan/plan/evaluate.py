@@ -221,9 +221,8 @@ def answer_of(
         turns, share = pairs.turns_per_s, pairs.decode_read_share
         loads, bottleneck = _pair_loads(pairs), _pair_bottleneck(pairs, closed_form)
     check = check_demand(setup, turns)
-    reasons = [Reason(text, no_room(side)) for side, text in missing.items()]
     alone = float(tpot_at(setup, problem.demand, 0.0))
-    reasons += [*reasons_of(setup, problem, found, check, ttft=ttft, lone_tpot=alone), *slow]
+    reasons = [*reasons_of(setup, problem, found, check, ttft=ttft, lone_tpot=alone), *slow]
     tpot = tpot_at(setup, problem.demand, min(check.turns_per_s, turns) if check else turns)
     return Evaluation(
         scenario=scenario,
@@ -247,9 +246,10 @@ def answer_of(
         closed_form_turns_per_s=closed_form,
         pairs=pairs,
         demand_check=check,
-        feasible=not reasons,
-        reasons=tuple(reason.text for reason in reasons),
-        why_not=tuple(reason.short for reason in reasons),
+        feasible=not (missing or reasons),
+        reasons=(*missing.values(), *(reason.text for reason in reasons)),
+        # without room there is no rate, and nothing else to look at
+        why_not=tuple(no_room(side) for side in missing) or tuple(reason.short for reason in reasons),
         classes=classes,
     )
 

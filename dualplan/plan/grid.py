@@ -141,9 +141,10 @@ def _fill(grid: Grid, setup: Setup, members: NDArray[np.int64], with_basic: bool
     grid.meets_slo[members] = ~late & (not problem.tpot_unreachable)
     wanted = demand_turns_per_s(setup.scenario)
     faults = [(np.full(count, True), no_room(side)) for side in missing]
-    faults += _range_faults(found, ratios)
-    faults += [] if wanted is None else [(turns < wanted, DEMAND)]
-    faults += [(late, TTFT), (np.full(count, problem.tpot_unreachable), TPOT)]
+    if not missing:
+        faults += _range_faults(found, ratios)
+        faults += [] if wanted is None else [(turns < wanted, DEMAND)]
+        faults += [(late, TTFT), (np.full(count, problem.tpot_unreachable), TPOT)]
     grid.why_not[members] = _joined(faults, count)
 
 

@@ -27,14 +27,14 @@ class Reason(msgspec.Struct, frozen=True):
     short: str
 
 
-DEMAND = "demand above the rate"
-TTFT = "TTFT above its limit"
-TPOT = "TPOT above its limit"
+DEMAND = "the rate is below the demand"
+TTFT = "TTFT is above its limit"
+TPOT = "TPOT is above its limit"
 
 
 def no_room(side: str) -> str:
-    """Weights or a context that do not fit a side, in a few words."""
-    return f"{side} HBM too small"
+    """What a side without room lacks, in a few words."""
+    return f"weights or a context do not fit the {side} side"
 
 
 def range_empty(constraints: Sequence[str], *, crossing: bool) -> str:
@@ -43,13 +43,13 @@ def range_empty(constraints: Sequence[str], *, crossing: bool) -> str:
     """
     names = few([TITLES[name] for name in constraints], " and ")
     if crossing:
-        return f"P/D range empty: bounds of {names} cross"
-    return f"P/D range empty: {names} {'bind' if len(constraints) > 1 else 'binds'} at any P/D"
+        return f"no P/D is in range (the bounds of {names} cross)"
+    return f"no P/D is in range ({names} {'bind' if len(constraints) > 1 else 'binds'} at any)"
 
 
 def outside(where: Literal["below", "above"], constraint: str) -> str:
     """A ratio outside the range, in a few words."""
-    return f"P/D {where} its range ({TITLES[constraint]})"
+    return f"P/D is {where} its range ({TITLES[constraint]})"
 
 
 def misfits(setup: Setup, problem: Problem) -> dict[str, str]:

@@ -207,6 +207,10 @@ def show(answer: Answer, console: Console, plot: bool = False) -> None:
             right = answer.table.columns[name].dtype.kind in "if"
             view.add_column(heading, justify="right" if right else "left", overflow="fold")
         cells = [[cell(value) for value in plain_list(answer.table.columns[name][order])] for name, _ in names]
+        marks, at = _marked(_reasons(answer.table)), [name for name, _ in names].index("feasible")
+        for number, position in enumerate(order.tolist()):
+            if marks and cells[at][number] == "no" and (mark := marks.get(_reason(answer.table, position))):
+                cells[at][number] = f"no ({mark})"
         for row in zip(*cells, strict=True):
             view.add_row(*row)
         console.print(Padding(view, (0, 0, 0, 2), expand=False))
@@ -288,8 +292,9 @@ def verdict(answer: Answer) -> list[str]:
 
     counts, table = answer.counts, answer.table
     feasible, evaluated = counts["feasible"], counts["evaluated"]
-    others = "; the other: " if evaluated - feasible == 1 else "; others: "
-    lines = [_how_many(feasible, evaluated) + _why_not(table, others if feasible else ": ")]
+    others = "; the other: " if evaluated - feasible == 1 else "; the others: "
+    alike = [(others if feasible else ": ") + text for text in _reasons(table)]
+    lines = ["".join([_how_many(feasible, evaluated), *(alike if len(alike) == 1 else [])]), *_why_not(table)]
     if feasible < evaluated and _nodes_vary(answer):
         number = answer.nodes or int(np.max(answer.points.prefill_nodes + answer.points.decode_nodes))
         lines.append(
@@ -324,17 +329,33 @@ def _how_many(feasible: int, evaluated: int) -> str:
     return f"None of {evaluated:,} points is feasible" if evaluated > 1 else "The point is not feasible"
 
 
-def _why_not(table: Table, between: str) -> str:
-    """What keeps points from being feasible, the most frequent first, behind ``between``; empty if nothing does."""
-    positions = np.flatnonzero(table.answered & ~table.feasible)
-    if not len(positions):
-        return ""
-    none = np.full(len(table.done), None, dtype=object)
-    reasons = plain_list(table.columns.get("reasons", none)[positions])
-    counts = Counter("the SLO is missed" if text is None else cell(text) for text in reasons).most_common()
-    shown = ", ".join(f"{text} ({count:,})" if len(positions) > 1 else text for text, count in counts[:SHOWN_REASONS])
-    more = f" and {len(counts) - SHOWN_REASONS} other reasons" if len(counts) > SHOWN_REASONS else ""
-    return between + shown + more
+def _why_not(table: Table) -> list[str]:
+    """Several reasons why points are not feasible, a line each, the most frequent first."""
+    counts = _reasons(table)
+    marks = _marked(counts)
+    lines = [f"({mark}) {_points(counts[text])}: {text}" for text, mark in marks.items()]
+    rest = sum(count for text, count in counts.items() if text not in marks) if marks else 0
+    return [*lines, *([f"{_points(rest)} for other reasons: column reasons of -f csv"] if rest else [])]
+
+
+def _reasons(table: Table) -> Counter[str]:
+    """How many points are not feasible for each reason, the most frequent one first."""
+    found = Counter(_reason(table, position) for position in np.flatnonzero(table.answered & ~table.feasible).tolist())
+    return Counter(dict(found.most_common()))
+
+
+def _reason(table: Table, position: int) -> str:
+    reasons = table.columns.get("reasons")
+    return (None if reasons is None else reasons[position]) or "the SLO is missed"
+
+
+def _marked(counts: Counter[str]) -> dict[str, str]:
+    """A number for each of the reasons that people are told, where there are several."""
+    return (
+        {}
+        if len(counts) < 2
+        else dict(zip(list(counts)[:SHOWN_REASONS], map(str, range(1, SHOWN_REASONS + 1)), strict=False))
+    )
 
 
 def _nodes_vary(answer: Answer) -> bool:

@@ -88,15 +88,15 @@ def test_why_points_are_not_feasible():
     flags = ("--vary", "prefill=1,2,20", "--arrival-rate", "0.45", "--slo-ttft", "390ms")
     found = points(dualplan("sweep", PAPER, *flags, "-f", "csv"))
     assert [row["reasons"] for row in found] == [
-        "weights or a context do not fit",
-        "the SLO is missed and the rate is below the demand",
-        "P/D lies outside the range and the SLO is missed",
+        "weights or a context do not fit the prefill side",
+        "the rate is below the demand; TTFT is above its limit",
+        "P/D is above its range (decode CNIC write); TTFT is above its limit",
     ]
     for row in found:
         # feasible says the same in sentences with figures
         nodes = ("--prefill", row["prefill_nodes"], "--json", "--exit-zero")
         sentences = " ".join(json.loads(dualplan("feasible", PAPER, *flags[2:], *nodes).stdout)["reasons"])
-        words = {"outside": "P/D 20:4 is above", "SLO": "TTFT is at least", "demand": "times what"}
+        words = {"its range": "P/D 20:4 is above", "TTFT": "TTFT is at least", "demand": "times what"}
         if "do not fit" in row["reasons"]:
             words = {"do not fit": "Weights do not fit"}  # which alone is said here
         for phrase, sentence in words.items():
@@ -107,20 +107,41 @@ def test_why_points_are_not_feasible():
 
 def test_no_point_is_named_best_where_none_is_feasible():
     none = dualplan("sweep", PAPER, "--vary", "pd=1:5..5:1").stdout
-    assert "None of 9 points is feasible: weights or a context do not fit (9)" in none and "Best" not in none
+    assert "None of 9 points is feasible\n" in none and "Best" not in none
+    assert "(1) 4 points: weights or a context do not fit the prefill side\n" in none
+    assert "(2) 4 points: weights or a context do not fit the decode side\n" in none
     # the ratio's numbers were taken as nodes; the scenario has 6
     assert "--nodes 6 splits 6 nodes by each ratio" in " ".join(none.split())
     split = dualplan("sweep", PAPER, "--vary", "pd=1:5..5:1", "--nodes", "6").stdout
-    assert "3 of 5 points are feasible; others: weights or a context do not fit (2)" in split
+    assert "3 of 5 points are feasible\n" in split and "1 point: weights or a context do not fit the decode" in split
     assert "Best turns/s: 69.2 at prefill nodes 2, decode nodes 4" in split and "--nodes" not in split
     one = dualplan("sweep", PAPER, "--vary", "prefill=1,2").stdout
-    assert "1 of 2 points is feasible; the other: weights or a context do not fit\n" in one
+    assert "1 of 2 points is feasible; the other: weights or a context do not fit the" in one
     single = dualplan("sweep", PAPER, "--vary", "prefill=1").stdout
     assert "1 point over prefill (1)" in single and "The point is not feasible: weights or" in single
     least = " ".join(dualplan("sweep", PAPER, "--vary", "prefill=1", "--best", "gpus:min").stdout.split())
     assert "Least gpus, of points that are not feasible" in least
     slow = ("--simulate", "--arrival-rate", "0.4", "--duration", "100s", "--slo-ttft", "1ms")
     assert "feasible: the SLO is missed" in dualplan("sweep", PAPER, "--vary", "decode=4", *slow).stdout
+
+
+def test_more_storage_nics_at_the_same_rate_name_the_links_that_end_the_range():
+    """Two on eight at u = 0.4: P/D from 0.8 by prefill CNIC write, to 0.4 by decode CNIC read; eight: no room at all."""
+    flags = ("--vary", "hardware.snic.count=1,2,3,8", "--collective-load", "0.4", "--set", "mode=dual-path")
+    found = points(dualplan("sweep", PAPER, *flags, "-f", "csv"))
+    assert len({row["throughput.turns_per_s"] for row in found}) == 1
+    crossing = "no P/D is in range (the bounds of prefill CNIC write and decode CNIC read cross)"
+    assert [row["feasible"] for row in found] == ["true", "false", "false", "false"]
+    assert found[0]["reasons"] == "" and found[1]["reasons"] == crossing
+    assert "bind at any)" in found[2]["reasons"] != found[3]["reasons"]
+    people = dualplan("sweep", PAPER, *flags).stdout
+    text = " ".join(people.split())
+    marks = [line.split()[3:5] for line in people.splitlines() if line.startswith(("  2 ", "  3 ", "  8 "))]
+    for row, (word, mark) in zip(found[1:], marks, strict=True):
+        assert word == "no" and f"{mark} 1 point: {row['reasons'][:60]}" in text
+    assert all(len(line) <= 80 for line in people.splitlines())
+    alone = " ".join(dualplan("sweep", PAPER, *flags[2:], "--vary", "hardware.snic.count=1,2").stdout.split())
+    assert f"1 of 2 points is feasible; the other: {crossing}" in alone and "no (1)" not in alone
 
 
 @pytest.mark.parametrize(

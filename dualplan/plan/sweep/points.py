@@ -339,7 +339,7 @@ def grid_columns(scenario: Scenario, grid: Grid) -> Columns:
         if wanted is not None:
             columns["demand.utilization"] = wanted / rate
             columns["feasible"] = feasible & (wanted <= rate)
-    columns["reasons"] = _reasons(grid, np.ones_like(feasible) if wanted is None else wanted <= rate)
+    columns["reasons"] = grid.why_not
     columns["gpus"] = (
         grid.prefill_nodes * scenario.hardware.gpu.count + grid.decode_nodes * scenario.decode_hardware.gpu.count
     )
@@ -348,22 +348,6 @@ def grid_columns(scenario: Scenario, grid: Grid) -> Columns:
     error = grid.error.copy()
     error[answered] = None
     return {**columns, "error": error}
-
-
-WHY_NOT = ("P/D lies outside the range", "the SLO is missed", "the rate is below the demand")
-NO_ROOM = "weights or a context do not fit"
-"""Why points are not feasible."""
-
-
-def _reasons(grid: Grid, meets_demand: NDArray[np.bool_]) -> NDArray[np.object_]:
-    """Why points are not feasible, a phrase each; None for those that are."""
-    kept = (grid.inside_range, grid.meets_slo, meets_demand)
-    # every set of reasons is made once
-    code = sum(((~one).astype(np.int64) << bit for bit, one in enumerate(kept)), np.zeros(len(grid.fits), np.int64))
-    texts = [" and ".join(why for bit, why in enumerate(WHY_NOT) if number >> bit & 1) or None for number in range(8)]
-    names = np.array([*texts, NO_ROOM], dtype=object)
-    found: NDArray[np.object_] = names[np.where(grid.fits, code, len(texts))]
-    return found
 
 
 def _throughput(rate: Any, turns_of_agent: float, tokens: tuple[float, float, float]) -> Columns:
@@ -400,6 +384,6 @@ def row_of(answer: Evaluation) -> dict[str, Any]:
     }
     if answer.demand_check is not None:
         row["demand.utilization"] = answer.demand_check.utilization
-    row["reasons"] = " ".join(answer.reasons) or None
+    row["reasons"] = "; ".join(answer.why_not) or None
     gpus = scenario.hardware.gpu.count, scenario.decode_hardware.gpu.count
     return {**row, "gpus": answer.prefill_nodes * gpus[0] + answer.decode_nodes * gpus[1]}
