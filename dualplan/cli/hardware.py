@@ -232,38 +232,32 @@ def _summary(profile: Hardware) -> dict[str, Any]:
 
 
 def _print_list(console: Console, profiles: list[Hardware]) -> None:
-    from rich.table import Table
+    from textwrap import fill
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for title, unit, right in (
-        ("name", "", False),
-        ("GPUs", "", False),
-        ("CNICs", "Gb/s", True),
-        ("SNICs", "Gb/s", True),
-        ("s", "", True),
-        ("DRAM", "GB/s", True),
-        ("HBM", "GB", True),
-        ("price", "USD", True),
-    ):
-        table.add_column(f"{title}\n{unit}", justify="right" if right else "left", no_wrap=True)
-    for profile in profiles:
-        cnic, snic = profile.cnic, profile.snic
-        table.add_row(
+    from dualplan.report.columns import print_table
+
+    heads = ("name", "GPUs", "CNICs\nGb/s", "SNICs\nGb/s", "s", "DRAM\nGB/s", "HBM\nGB", "price\nUSD")
+    cells = [
+        (
             profile.name,
             f"{profile.gpu.count}x {profile.gpu.kind}",
-            f"{cnic.count}x{_number(cnic.rate * 8 / 1e9)}",
-            f"{snic.count}x{_number(snic.rate * 8 / 1e9)}{'*' if snic.shares_cnic else ''}",
+            f"{profile.cnic.count}x{_number(profile.cnic.rate * 8 / 1e9)}",
+            f"{profile.snic.count}x{_number(profile.snic.rate * 8 / 1e9)}{'*' if profile.snic.shares_cnic else ''}",
             _number(storage_ratio(profile)),
             _number(profile.dram.bandwidth and profile.dram.bandwidth / 1e9),
             _number(profile.gpu.hbm_capacity / 1e9),
             _price(profile),
         )
-    console.width = max(80, console.width)  # a narrower terminal wraps the rows; columns must not get lost
-    console.print(table)
+        for profile in profiles
+    ]
+    print_table(console, heads, cells, "llrrrrrr")
     console.print()
-    console.print("s: storage bandwidth over a GPU's share of the compute NICs. HBM: of one GPU.")
-    console.print("-: not known. *: storage traffic also loads the compute NICs' wire.")
-    console.print("dualplan hardware show NAME prints every value with its source.")
+    for line in (
+        "s: storage bandwidth over a GPU's share of the compute NICs. HBM: of one GPU.",
+        "-: not known. *: storage traffic also loads the compute NICs' wire.",
+        "dualplan hardware show NAME prints every value with its source.",
+    ):
+        console.print(fill(line, console.width, subsequent_indent="  "))
 
 
 def _number(value: float | None) -> str:

@@ -194,24 +194,13 @@ def _summary(model: Model) -> dict[str, Any]:
 
 
 def _print_list(console: Console, rows: list[dict[str, Any]]) -> None:
-    from rich.table import Table
+    from textwrap import fill
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for title, unit in (
-        ("name", ""),
-        ("total", "1e9"),
-        ("active", "1e9"),
-        ("layers", ""),
-        ("weights", "GB"),
-        ("KV format", ""),
-        ("KV", "B/token"),
-        ("state", "MB/seq"),
-    ):
-        left = title in ("name", "KV format")
-        table.add_column(f"{title}\n{unit}", justify="left" if left else "right", no_wrap=True)
-    for row in rows:
-        state = row["state_bytes_per_sequence"]
-        table.add_row(
+    from dualplan.report.columns import print_table
+
+    heads = ("name", "total\n1e9", "active\n1e9", "layers", "weights\nGB", "KV format", "KV\nB/token", "state\nMB/seq")
+    cells = [
+        (
             row["name"],
             f"{row['parameters_total'] / 1e9:,.1f}",
             f"{row['parameters_active'] / 1e9:,.1f}",
@@ -219,19 +208,23 @@ def _print_list(console: Console, rows: list[dict[str, Any]]) -> None:
             f"{row['weight_bytes'] / 1e9:,.0f}",
             row["kv_format"],
             f"{row['kv_total_bytes_per_token']:,.0f}",
-            f"{state / 1e6:,.2f}" if state else "-",
+            f"{row['state_bytes_per_sequence'] / 1e6:,.2f}" if row["state_bytes_per_sequence"] else "-",
         )
-    console.width = max(80, console.width)  # a narrower terminal wraps the rows; columns must not get lost
-    console.print(table)
+        for row in rows
+    ]
+    print_table(console, heads, cells, "lrrrrlrr")
     console.print()
-    console.print("Parameters are counted from matrix shapes; active ones without the input embedding.")
-    console.print("KV: in the default format, index keys included. dualplan model show NAME says more.")
+    for line in (
+        "Parameters are counted from matrix shapes; active ones without the input embedding.",
+        "KV: in the default format, index keys included. dualplan model show NAME says more.",
+    ):
+        console.print(fill(line, console.width, subsequent_indent="  "))
 
 
 def _print_model(console: Console, model: Model, data: dict[str, Any]) -> None:
     from rich.table import Table
 
-    console.width = max(80, console.width)  # as in the list
+    console.width = max(80, console.width)  # a narrower terminal wraps the rows; columns must not get lost
     console.print(f"{model.title} ({data['model_type']}), {data['layers']} layers", style="bold")
     index = data["kv_index_bytes_per_token"]
     parts = f" ({_bytes(data['kv_bytes_per_token'])} and {_bytes(index)} of index keys)" if index else ""

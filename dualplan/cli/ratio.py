@@ -184,6 +184,8 @@ def _batch(models: list[str] | None, append: int | None, context: str | None) ->
 
 
 def _print(console: Console, data: dict[str, Any], contexts: list[int], bars: bool) -> None:
+    from dualplan.report.columns import print_table
+
     rows = data["rows"]
     append = rows[0]["append"]
     _wrapped(console, f"GB of KV-cache to load per PFLOP of compute, {append:,} tokens appended", "bold")
@@ -194,7 +196,7 @@ def _print(console: Console, data: dict[str, Any], contexts: list[int], bars: bo
         [group[0]["model"], group[0]["kv_format"], *(column[number] for column in columns)]
         for number, group in enumerate(groups, start=1)
     ]
-    _table(console, header, cells, "l" * len(header))
+    print_table(console, header, cells, "l" * len(header))
     console.print()
     _wrapped(console, data["convention"]["text"])
     if "hardware_trend" in data:
@@ -213,6 +215,7 @@ def _with_printed(tokens: int, rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _print_trend(console: Console, trend: list[dict[str, Any]], bars: bool) -> None:
+    from dualplan.report.columns import print_table
     from dualplan.units import significant
 
     console.print()
@@ -229,7 +232,7 @@ def _print_trend(console: Console, trend: list[dict[str, Any]], bars: bool) -> N
         for row in trend
     ]
     header = ("GPU", "TFLOPS", "NIC Gb/s", "HBM GB", "B/kFLOP", "fall from A100")
-    _table(console, header, cells, "lrrrrr")
+    print_table(console, header, cells, "lrrrrr")
     if bars:
         console.print()
         _print_bars(console, [(f"{row['gpu']} {row['dtype']}", 1000 * row["nic_bytes_per_flop"]) for row in trend])
@@ -238,6 +241,8 @@ def _print_trend(console: Console, trend: list[dict[str, Any]], bars: bool) -> N
 
 
 def _print_batch(console: Console, data: dict[str, Any], bars: bool) -> None:
+    from dualplan.report.columns import print_table
+
     about = "Requests/s of prefill passes against passes of one request"
     _wrapped(console, f"{about}, {data['append']:,} tokens appended to {data['context']:,}", "bold")
     names = list(dict.fromkeys(row["model"] for row in data["rows"]))
@@ -247,7 +252,7 @@ def _print_batch(console: Console, data: dict[str, Any], bars: bool) -> None:
         printed = group[0]["published"]
         cells = [f"{row['relative']:.2f}" for row in group]
         table.append([str(batch), *cells, "-" if printed is None else f"{printed:.2f}"])
-    _table(console, ["batch", *names, "paper"], table, "r" * (len(names) + 2))
+    print_table(console, ["batch", *names, "paper"], table, "r" * (len(names) + 2))
     if bars:
         for name in names:
             console.print()
@@ -257,13 +262,6 @@ def _print_batch(console: Console, data: dict[str, Any], bars: bool) -> None:
     console.print()
     for line in data["assumptions"]:
         _wrapped(console, line)
-
-
-def _table(console: Console, header: Sequence[str], cells: Sequence[Sequence[str]], align: str) -> None:
-    from dualplan.report.columns import aligned
-
-    for row, line in aligned(header, cells, align, max(console.width, 40), indent=""):
-        console.print(line, style="bold" if row is None else None, soft_wrap=True)
 
 
 def _wrapped(console: Console, text: str, style: str | None = None) -> None:

@@ -148,34 +148,37 @@ def _summary(workload: Workload) -> dict[str, Any]:
 
 
 def _print_list(console: Console, rows: list[dict[str, Any]]) -> None:
-    from rich.table import Table
+    from textwrap import fill
 
+    from dualplan.report.columns import print_table
     from dualplan.units import show as quantity
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for title, unit in (
-        ("name", ""),
-        ("turns", ""),
-        ("context", "tokens"),
-        ("append", "tokens"),
-        ("generated", "tokens"),
-        ("hits", "by token"),
-        ("think time", "mean"),
-    ):
-        table.add_column(f"{title}\n{unit}", justify="left" if title == "name" else "right", no_wrap=True)
-    for row in rows:
-        table.add_row(
+    heads = (
+        "name",
+        "turns",
+        "context\ntokens",
+        "append\ntokens",
+        "generated\ntokens",
+        "hits\nby token",
+        "think time\nmean",
+    )
+    cells = [
+        (
             row["name"],
             f"{row['turns']:g}",
             *(f"{row[f'{key}_tokens']:,.0f}" for key in ("context", "append", "generated")),
-            f"{row['hit_share']:.1%}",
+            f"{100 * row['hit_share']:.1f} %",
             quantity(row["think_time_s"], "s") if row["think_time_s"] else "-",
         )
-    console.width = max(80, console.width)  # a narrower terminal wraps the rows; columns must not get lost
-    console.print(table)
+        for row in rows
+    ]
+    print_table(console, heads, cells, "lrrrrrr")
     console.print()
-    console.print("Lengths are means over all turns; context is cached before the append.")
-    console.print("dualplan workload show NAME has distributions, published figures, sources.")
+    for line in (
+        "Lengths are means over all turns; context is cached before the append.",
+        "dualplan workload show NAME has distributions, published figures, sources.",
+    ):
+        console.print(fill(line, console.width, subsequent_indent="  "))
 
 
 def _print(console: Console, workload: Workload, data: dict[str, Any]) -> None:

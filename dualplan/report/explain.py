@@ -15,7 +15,7 @@ from dualplan.plan.explain.parameters import Parameter, is_plain
 from dualplan.plan.explain.sensitivity import Bar, Elasticity
 from dualplan.plan.explain.solve_for import RangeName, Solution
 from dualplan.plan.resources import TITLES
-from dualplan.report.columns import aligned
+from dualplan.report.columns import print_table
 from dualplan.report.feasible import headline, ratio_text
 from dualplan.report.output import Output
 from dualplan.units import significant
@@ -134,11 +134,6 @@ def _wrapped(console: Console, text: str, style: str | None = None, *, indent: s
     lines = wrap(text, width, initial_indent=indent, subsequent_indent=indent + " " * hanging, break_on_hyphens=False)
     for line in lines or [indent]:
         console.print(line, style=style, soft_wrap=True)
-
-
-def _table(console: Console, header: Sequence[str], cells: Sequence[Sequence[str]], align: str) -> None:
-    for row, line in aligned(header, cells, align, max(console.width, 40)):
-        console.print(line, style="dim" if row is None else None, soft_wrap=True)
 
 
 def _show(answer: Evaluation, found: Sequence[Equation], console: Console, *, whole: bool) -> None:
@@ -447,12 +442,13 @@ def _show_elasticities(
         )
         for entry in found
     ]
-    _table(console, ("", "now", "turns/s", "P/D low", "P/D high"), cells, "lrrrr")
+    heads = ("", "now", "turns/s", "P/D low", "P/D high")
+    print_table(console, heads, cells, "lrrrr", indent="  ", head="dim")
     if bars:
         console.print()
         console.print(f"turns/s with each {spread:.0%} lower and higher".replace("%", " %"), style="bold")
         cells = [(bar.parameter.name, *(_changed(value, bar.base) for value in (bar.low, bar.high))) for bar in bars]
-        _table(console, ("", "lower", "higher"), cells, "lrr")
+        print_table(console, ("", "lower", "higher"), cells, "lrr", indent="  ", head="dim")
     console.print()
     _wrapped(console, "- exact derivatives of what holds now, central differences where there is no formula", "dim")
     if held:

@@ -11,7 +11,7 @@ from dualplan.plan.assumptions import scenario_sha256, sources
 from dualplan.plan.evaluate import demand_turns_per_s
 from dualplan.plan.resources import TITLES
 from dualplan.plan.sizing import BreakEven, PoolSize, Remote, StoreNeeds, Tier, WorkingSet
-from dualplan.report.columns import aligned
+from dualplan.report.columns import print_table
 from dualplan.report.output import Output
 from dualplan.spec.scenario import Scenario
 from dualplan.units import show, significant
@@ -69,8 +69,7 @@ def _printer(scenario: Scenario, lines: Sequence[str | _Table], assumed: Sequenc
         console.print()
         for index, line in enumerate(lines):
             if isinstance(line, _Table):
-                for _, row in aligned(*line, width):
-                    console.print(row, soft_wrap=True)
+                print_table(console, *line, indent="  ", head=None)
             else:
                 write(line, "bold" if index == 0 else None)
         console.print()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dualplan import __version__
 from dualplan.plan.published.validate import Comparison, Goal, Summary, Validation
-from dualplan.report.columns import aligned
+from dualplan.report.columns import print_table
 from dualplan.report.output import Output
 from dualplan.units import significant
 
@@ -227,8 +227,8 @@ def _print_summary(summaries: Sequence[Summary], console: Console) -> None:
         )
         for found in summaries
     ]
-    red = [bool(found.judged) and found.within < found.judged for found in summaries]
-    _print_table(("error of", "n", "median", "p90", "worst", "within"), cells, red, console)
+    styles = ["red" if found.judged and found.within < found.judged else None for found in summaries]
+    print_table(console, ("error of", "n", "median", "p90", "worst", "within"), cells, "lrrrrr", wraps=0, styles=styles)
 
 
 def _print_points(found: Sequence[Comparison], console: Console) -> None:
@@ -240,17 +240,9 @@ def _print_points(found: Sequence[Comparison], console: Console) -> None:
         allowed = _tolerance(one.tolerance, one.tolerance_is)
         rest = (predicted, "", "") if one.predicted is None else (predicted, shown, allowed)
         cells.append((one.point.id, _number(one.point.published), *rest))
-    red = [one.within is False for one in found]
-    _print_table(("", "published", "predicted", "error", "allowed"), cells, red, console, indent="  ")
-
-
-def _print_table(
-    header: Sequence[str], cells: Sequence[Sequence[str]], red: Sequence[bool], console: Console, indent: str = ""
-) -> None:
-    """A table whose first column holds names, some of its rows in red."""
-    align = "l" + "r" * (len(header) - 1)
-    for row, line in aligned(header, cells, align, max(console.width, 40), indent=indent, wraps=0):
-        console.print(line, style="bold" if row is None else "red" if red[row] else None, soft_wrap=True)
+    heads = ("", "published", "predicted", "error", "allowed")
+    styles = ["red" if one.within is False else None for one in found]
+    print_table(console, heads, cells, "lrrrr", indent="  ", wraps=0, styles=styles)
 
 
 CHART_FACTOR = 1.5

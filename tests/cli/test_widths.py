@@ -16,6 +16,9 @@ CALLS = [
     ("validate", "range", "lanes", "--plot"),
     ("ratio", "--hardware-trend"),
     ("ratio", "--batch"),
+    ("hardware", "list"),
+    ("model", "list"),
+    ("workload", "list"),
 ]
 
 

@@ -9,7 +9,7 @@ ROWS = [("lowest P/D with two storage NICs", "0.3333", "0.3333", "+0.0 %"), ("hi
 
 
 def lines(width, **options):
-    return list(aligned(HEADER, ROWS, "lrrr", width, **options))
+    return list(aligned(HEADER, ROWS, "lrrr", width, indent="  ", **options))
 
 
 def test_a_table_that_fits():
@@ -52,3 +52,8 @@ def test_every_cell_is_shown_at_any_width(width):
     for number, row in enumerate(ROWS):
         words = " ".join(text for at, text in found if at == number).split()
         assert all(word in words for cell in row for word in cell.split())
+
+
+def test_heads_of_several_lines():
+    found = [text for _, text in aligned(("name", "rate\nGb/s"), [("a", "400"), ("b", "8")], "lr", 40)]
+    assert found == ["name  rate", "      Gb/s", "a      400", "b        8"]
