@@ -12,8 +12,8 @@ from dualplan.spec.hardware import Hardware, decode_hardware
 from dualplan.spec.hardware import resolve as resolve_hardware
 from dualplan.spec.load import Node, decode, hint_of, with_value
 from dualplan.spec.model import load_model
-from dualplan.spec.scenario import Scenario, Settings, means_of, parallels, scenario_keys
-from dualplan.spec.workload import MEANS, load_workload, with_means
+from dualplan.spec.scenario import Scenario, Settings, parallels, scenario_keys, with_set_means
+from dualplan.spec.workload import MEANS, load_workload
 
 Assignment = tuple[tuple[str, ...], Node]
 NAMED = ("hardware", "decode_hardware", "model", "workload")
@@ -51,7 +51,7 @@ def changed(scenario: Scenario, assignments: Iterable[Assignment]) -> Scenario:
         elif root not in NAMED:
             scenario = _with_setting(scenario, path, node)
     if means:
-        workload = with_means(scenario.workload, means_of(means))
+        workload = with_set_means(scenario.workload, means)
         scenario = msgspec.structs.replace(scenario, workload=workload)
     origins = {**scenario.origins, **{".".join(path): node.place for path, node in given}}
     return msgspec.structs.replace(scenario, origins=origins)

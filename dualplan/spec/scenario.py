@@ -415,7 +415,7 @@ def _read_workload(
             if rest:
                 raise InputError(rest[0][1].place, "only " + ", ".join(MEANS) + " of a trace can be set")
             workload = read_trace(path)
-            return with_means(workload, means_of(means)) if means else workload
+            return with_set_means(workload, means)
         shipped = "/" not in node.value and not node.value.endswith((".yaml", ".yml"))
         tree = parse_yaml(read_text(path), path.name if shipped else str(path))
     else:
@@ -427,7 +427,7 @@ def _read_workload(
     for key_path, value in rest:
         tree = with_value(tree, key_path, value)
     workload = decode(tree, Workload, "workload" if tree is node else "")
-    return with_means(workload, means_of(means)) if means else workload
+    return with_set_means(workload, means)
 
 
 class _Means(msgspec.Struct, frozen=True):
@@ -437,10 +437,17 @@ class _Means(msgspec.Struct, frozen=True):
     turns: Positive | None = None
 
 
-def means_of(values: dict[str, Node]) -> dict[str, float]:
-    """Means of a workload to set, from their nodes, checked. Raises InputError."""
+def with_set_means(workload: Workload, values: dict[str, Node]) -> Workload:
+    """The workload with some means set, from their nodes. Raises InputError."""
+    if not values:
+        return workload
     found = decode(Node(dict(values), "--set workload"), _Means, "workload")
-    return {name: value for name in MEANS if (value := getattr(found, name)) is not None}
+    means: dict[str, float] = {name: value for name in MEANS if (value := getattr(found, name)) is not None}
+    try:
+        return with_means(workload, means)
+    except InputError as error:
+        place = next(iter(values.values())).place
+        raise InputError("", problems=[f"{place}: workload.{line}" for line in error.problems]) from None
 
 
 def parallels(settings: Settings, places: dict[str, str]) -> tuple[Parallel | None, Parallel | None]:

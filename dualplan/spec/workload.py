@@ -51,6 +51,9 @@ STRATA = 8
 """Classes per length in :func:`turn_mix`: 8 x 8 = 64 representative turns."""
 
 
+MOST = 1e15
+"""Tokens of a turn and turns of a trajectory; what is more is a slip, and ends beyond the range of numbers."""
+
 CLASS_TOLERANCE = 0.01
 """How far the means of ``classes`` may lie from those of the lengths."""
 
@@ -204,6 +207,10 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
                     "{context, append, generated} over all turns",
                 )
             )
+        for name in MEANS:
+            found = getattr(self, name) if name == "turns" or self.per_turn is None else getattr(self.per_turn, name)
+            if mean_of(found) > MOST:
+                faults.append(problem(name, f"{mean_of(found):g} is more than {MOST:g}"))
         if self.first_append is None and mean_of(self.first_context) > 0:
             faults.append(problem("first_append", "missing beside first_context"))
         if not faults and self.classes:

@@ -127,6 +127,7 @@ def test_setting_one_length_keeps_the_other_means_per_turn():
     ("text", "expected"),
     [
         ("turns: 0.3\ncontext: 1\nappend: 1\ngenerated: 1\n", "w.yaml:1: turns: a trajectory has at least one turn"),
+        ("turns: 3\ncontext: 1.0e+308\nappend: 1\ngenerated: 1\n", "w.yaml:1: context: 1e+308 is more than 1e+15"),
         ("turns: 3\ncontext: -1\nappend: 1\ngenerated: 1\n", 'w.yaml:2: context: "-1" must be at least 0'),
         ("turns: 3\ncontext: 1\nappend: 0\ngenerated: 1\n", 'w.yaml:3: append: "0" must be greater than 0'),
         (
