@@ -126,7 +126,7 @@ def test_no_point_is_named_best_where_none_is_feasible():
 
 
 def test_more_storage_nics_at_the_same_rate_name_the_links_that_end_the_range():
-    """Two on eight, u = 0.4, C = 240 GB/s: hits alone need P/D from 100/140 and to 40/100; more leave no room at all."""
+    """Two on eight, u = 0.4, C = 240 GB/s: hits alone need P/D from 100/140 and to 40/100; more leave no room."""
     flags = ("--vary", "hardware.snic.count=1,2,3,8", "--collective-load", "0.4", "--set", "mode=dual-path")
     found = points(dualplan("sweep", PAPER, *flags, "-f", "csv"))
     assert len({row["throughput.turns_per_s"] for row in found}) == 1
