@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dualplan.plan.resources import TITLES
-from dualplan.report.columns import aligned
+from dualplan.report.columns import print_table
 from dualplan.report.simulate import Answer, assumptions, gain_key
 from dualplan.units import show, significant
 
@@ -229,8 +229,7 @@ def _show_rows(documents: Sequence[dict[str, Any]], console: Console) -> None:
         else:
             cells = (rate, ttft, show(row["ttst_s"]["mean"], "s"), tpot, "met" if row["slo_met"] else "missed", times)
         table.append((row["label"], *cells))
-    for number, line in aligned(heads, table, "l" + "r" * (len(heads) - 1), max(console.width, 40), wraps=0):
-        console.print(line, style="bold" if number is None else None, soft_wrap=True)
+    print_table(console, heads, table, "l" + "r" * (len(heads) - 1), indent="  ", wraps=0)
     gains = {row["label"]: row[key] for row in documents}
     if gains.get("split-read") and gains.get("dual-path"):
         gain = 100 * (gains["split-read"] / gains["dual-path"] - 1)
