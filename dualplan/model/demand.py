@@ -37,9 +37,10 @@ class Passes(msgspec.Struct, frozen=True, kw_only=True):
 
     ``base`` of a pass; ``excess`` of its slowest engine in mean turns; ``fullest``: most turns of an engine in a pass,
     by the attention quota (None: no limit). ``handover``: from the first token to decode. ``read_service``: time of a
-    storage NIC for the read of a turn, ``read_sides``: where these are. ``prefill_bytes``: KV that a turn holds on its
-    prefill engine from fetch to first token. ``held_bytes``: KV of the sequences that decode engines hold, over time
-    the mean: long turns generate more and stay longer. ``alike``: all turns are.
+    storage NIC for the read of a turn, ``read_variation``: its standard deviation over mean, ``read_sides``: where
+    these are. ``prefill_bytes``: KV that a turn holds on its prefill engine from fetch to first token. ``held_bytes``:
+    KV of the sequences that decode engines hold, over time the mean: long turns generate more and stay longer.
+    ``alike``: all turns are.
     """
 
     base: float
@@ -47,6 +48,7 @@ class Passes(msgspec.Struct, frozen=True, kw_only=True):
     fullest: float | None
     handover: float
     read_service: float
+    read_variation: float
     read_sides: tuple[SideName, ...]
     prefill_bytes: float
     held_bytes: float

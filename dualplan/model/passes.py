@@ -65,13 +65,15 @@ def pass_time_at_rate(base: Any, work: Any, excess: Any, turns_per_s: Any) -> An
     return (base + excess * work) / (1 - turns_per_s * work)
 
 
-def read_response(service: Any, turns_per_s: Any, reads: Any) -> Any:
+def read_response(service: Any, variation: float, turns_per_s: Any, reads: Any) -> Any:
     """Time from the issue of a read to its end [s] at a storage NIC with ``turns_per_s`` reads of ``service`` seconds,
-    if at most ``reads`` turns are under way there.
+    if at most ``reads`` turns are under way there. ``variation``: standard deviation over mean of a read's time.
 
-    Schweitzer's approximation to a closed queue: a read finds the mean queue, less its own share of it.
+    Schweitzer's approximation to a closed queue: a read finds the mean queue, less its own share of it; of the read
+    that is served it finds (1 + variation^2)/2 left (Reiser, 1979; all of it in an exponential service).
     """
-    return service / (1 - turns_per_s * service * (reads - 1) / reads)
+    busy = turns_per_s * service * (reads - 1) / reads
+    return service * (1 - busy * (1 - variation * variation) / 2) / (1 - busy)
 
 
 def time_to_first_token(passing: Any, reading: Any) -> Any:

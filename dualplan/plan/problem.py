@@ -312,6 +312,7 @@ def _timed(setup: Setup, mode: Mode, found: Fitted | None, *, derive_collectives
             fullest=QUOTA / attention if attention > 0 else None,
             handover=times.handover + moved,
             read_service=0.0 if mode == "oracle" else reading,
+            read_variation=_read_variation(scenario, snic.time_per_read / reading) if amounts.read else 0.0,
             read_sides=_reading_sides(mode) if amounts.read else (),
             prefill_bytes=BASIC_COPIES * (amounts.hit + amounts.miss) if mode == "basic" else 0.0,
             held_bytes=demand.sequence_bytes * _longer_generate_more(scenario),
@@ -353,6 +354,15 @@ def _mean_work(scenario: Scenario, costs: tuple[float, float, float, float]) -> 
         variance += by_append**2 + by_context**2
     attention = turns.mean(attention_work(costs[2], costs[3], new, old) for new, old in pairs)
     return mean, attention, variance**0.5 / mean if mean else 0.0
+
+
+def _read_variation(scenario: Scenario, fixed: float) -> float:
+    """Standard deviation over mean of the time of a read, ``fixed`` of which does not depend on its size."""
+    workload, turns = scenario.workload, mean_turn(scenario.workload)
+    if workload.per_turn is not None and not workload.classes:
+        return workload.per_turn.context_scatter * (1 - fixed)
+    hits = turns.mean(turns.hits)
+    return turns.mean((hit - hits) ** 2 for hit in turns.hits) ** 0.5 / hits * (1 - fixed) if hits else 0.0
 
 
 def _longer_generate_more(scenario: Scenario) -> float:
@@ -420,7 +430,8 @@ def before_first_token(setup: Setup, demand: TurnDemand, passes: Passes, turns_p
             most = minimum(most, _prefill_turns(setup, demand, passes))
         service = value_of(passes.read_service)
         # a closed queue is never longer than all turns that may be under way
-        reading = read_response(service, minimum(turns_per_s / nics, 1 / service), maximum(most / nics, 1))
+        at = minimum(turns_per_s / nics, 1 / service)
+        reading = read_response(service, passes.read_variation, at, maximum(most / nics, 1))
     return time_to_first_token(_passing(setup, demand, passes, turns_per_s), reading)
 
 

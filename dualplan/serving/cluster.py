@@ -354,6 +354,7 @@ def state(
     total = np.zeros(k.N_TOTALS)
     total[k.SAMPLE_EVERY] = 1.0 if horizon == math.inf else max(horizon / SAMPLES, 1e-3)
     agent, agent_index = _rows(agents, k.N_AGENT_FLOATS), np.full((agents, k.N_AGENT_INTS), k.NONE, dtype=np.int32)
+    agent_index[:, k.STORED] = 0
     agent_index[:, k.TURN], agent_index[:, k.END_TURN] = trajectories.offsets[chosen], trajectories.offsets[chosen + 1]
     group, pool = np.zeros((p_groups, 5)), np.zeros((d_groups, 6))
     group[:, k.NEXT_AT] = math.inf

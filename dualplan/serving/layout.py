@@ -45,7 +45,7 @@ N_TOTALS = 17
 
 # columns of State.agent (times in s) and State.agent_index; State.mark and State.child are the heaps of decode groups
 READY, FETCHED, STARTED, READABLE, JOINED, FIRST, DECODING, LEFT, COST, NEEDS, HELD, SHARE = range(12)
-TURN, END_TURN, NEXT, PREFILL_ENGINE, DECODE_ENGINE, CHUNK, BUFFER_SIDE = range(7)
+TURN, END_TURN, NEXT, PREFILL_ENGINE, DECODE_ENGINE, CHUNK, BUFFER_SIDE, STORED = range(8)
 N_AGENT_FLOATS, N_AGENT_INTS = 12, 8
 LEFT_CHILD, RIGHT_CHILD = 0, 1
 # columns of State.group (prefill groups), State.group_index

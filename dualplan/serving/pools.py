@@ -59,6 +59,7 @@ from dualplan.serving.layout import (
     STATE_BYTES,
     STEP,
     STEP_TOKENS,
+    STORED,
     THINK,
     TIE,
     TURN,
@@ -176,9 +177,9 @@ def end_turn(s: State, a: int, now: float, step: float) -> None:
     node, share = d // s.choice[DECODE_PER_NODE], s.agent[a, SHARE]
     s.decode_moved[node, MOVED_GENERATED] += (1.0 - share) * made
     s.decode_moved[node, 4 + MOVED_GENERATED] += share * made
-    grown = s.turns[turn, APPEND] + generated
-    s.total[WRITTEN_BYTES] += grown * s.number[KV_BYTES]
-    s.total[WORKING_SET] += grown * s.number[KV_BYTES]
+    s.total[WRITTEN_BYTES] += (s.turns[turn, APPEND] + generated) * s.number[KV_BYTES]
+    s.total[WORKING_SET] += (length - s.agent_index[a, STORED]) * s.number[KV_BYTES]
+    s.agent_index[a, STORED] = int(length)
     s.total[PEAK_WORKING_SET] = max(s.total[PEAK_WORKING_SET], s.total[WORKING_SET])
     s.agent_index[a, TURN] = turn + 1
     if turn + 1 < s.agent_index[a, END_TURN]:

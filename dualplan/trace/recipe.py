@@ -1,6 +1,7 @@
 """Trajectories from a recipe: a population described by how contexts grow, cut at any length.
 
-With k = max(context, lowest) / reference, a trajectory of growth score z and generation score y, and noise e of mean 1,
+With k = max(context, lowest) / reference, a trajectory of growth score z (stretched by ``slow_tail`` below
+-``slow_from``) and generation score y, and noise e of mean 1,
 
     first append   prompt * exp(prompt_scatter * x), at most prompt_limit
     append         append * exp(growth_scatter * z) * k^-append_decline * e
@@ -31,6 +32,9 @@ from dualplan.errors import InputError, did_you_mean
 from dualplan.spec.load import Positive, Share, decode, read_yaml
 from dualplan.trace.record import Bools, Floats, Ints
 
+NEIGHBOURS = 50
+"""Trajectories of like score that share strata of their noise."""
+
 RECIPES = Path(__file__).resolve().parents[1] / "data" / "trajectories.yaml"
 
 
@@ -57,9 +61,12 @@ class Assumed(msgspec.Struct, frozen=True, kw_only=True):
     prompt_limit: Positive
     prompt_scatter: float
     growth_scatter: float
+    slow_tail: float
+    slow_from: float
     generated_growth: float
     generated_scatter: float
-    turn_scatter: float
+    append_noise: float
+    generated_noise: float
     scatter_limit: Positive
     end_shape: Positive
 
@@ -99,22 +106,25 @@ def grow(recipe: Recipe, max_length: int, count: int, seed: int) -> Grown:
     prompt = fitted.prompt * np.exp(assumed.prompt_scatter * people.prompt)
     prompt_tokens: Ints = _whole(np.minimum(prompt, min(assumed.prompt_limit, max_length - 1)))
     limit: Ints = np.minimum(prompt_tokens + people.distance, max_length)
-    append_of = fitted.append * np.exp(assumed.growth_scatter * people.growth)
+    growth = people.growth - assumed.slow_tail * np.maximum(-people.growth - assumed.slow_from, 0.0)
+    append_of = fitted.append * np.exp(assumed.growth_scatter * growth)
     append_of *= np.where(people.early, fitted.early_factor, 1.0)
-    generation = assumed.generated_growth * people.growth + assumed.generated_scatter * people.generated
+    generation = assumed.generated_growth * growth + assumed.generated_scatter * people.generated
     generated_of = fitted.generated * np.exp(generation)
 
+    by_growth, by_generated = (np.argsort(score, kind="stable") for score in (people.growth, people.generated))
     context = np.zeros(count, np.int64)
     active: Ints = np.arange(count)
     turns: list[tuple[Ints, Ints, Ints, Ints]] = []
     while len(active):
         # drawn for all, so that the noise of a trajectory does not depend on where the others were cut
-        noise = _noise(random, assumed.turn_scatter, count)[:, active]
+        append_noise = _noise(random, assumed.append_noise, by_growth)[active]
+        generated_noise = _noise(random, assumed.generated_noise, by_generated)[active]
         before = context[active]
         k = np.maximum(before, assumed.lowest_context) / assumed.reference_context
         level = fitted.generated_level / assumed.reference_context
-        append = _whole(append_of[active] * k**-fitted.append_decline * noise[0]) if turns else prompt_tokens
-        generated = _whole(generated_of[active] * np.minimum(k, level) ** fitted.generated_rise * noise[1])
+        append = _whole(append_of[active] * k**-fitted.append_decline * append_noise) if turns else prompt_tokens
+        generated = _whole(generated_of[active] * np.minimum(k, level) ** fitted.generated_rise * generated_noise)
         made = before + append < limit[active]
         active, before, append, generated = active[made], before[made], append[made], generated[made]
         generated = np.minimum(generated, limit[active] - before - append)
@@ -191,9 +201,19 @@ def _signals_held() -> Iterator[None]:
         handlers[number](number, frame)
 
 
-def _noise(random: np.random.Generator, scatter: float, count: int) -> Floats:
-    """Lognormal factors of mean 1 [2, count], for append and generated."""
-    return np.exp(scatter * random.standard_normal((2, count)) - scatter**2 / 2)
+def _noise(random: np.random.Generator, scatter: float, order: Ints) -> Floats:
+    """Lognormal factors of mean 1 [trajectories] for a turn of each. ``order``: neighbours in it, NEIGHBOURS at a time,
+    draw from equal strata.
+
+    So the few fastest trajectories, whose first appends weigh most in a mean, do not draw high or low together.
+    """
+    from scipy.special import ndtri
+
+    count = len(order)
+    strata = np.argsort(random.random((-(-count // NEIGHBOURS), NEIGHBOURS)), axis=1).ravel()[:count]
+    normal = np.empty(count)
+    normal[order] = ndtri((strata + random.random(count)) / NEIGHBOURS)
+    return np.asarray(np.exp(scatter * normal - scatter**2 / 2))
 
 
 def _whole(tokens: Floats) -> Ints:

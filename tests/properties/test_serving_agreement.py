@@ -85,6 +85,19 @@ BUSY = times(
 # ---------------------------------------------------------------- laws
 
 
+@pytest.mark.parametrize(("context", "append"), [(10_000, 500), (64, 9_000)])
+def test_a_working_set_is_what_the_running_agents_have_stored(context, append):
+    # contexts that do not grow with what is appended, as in replayed traces and in equal turns
+    turns = equal(5, context, append, 100)
+    laid = cluster(scenario(), turns, times=BUSY)
+    run = state(laid, turns, np.zeros(3), seed=0)
+    kernel.PLAIN.run(run, 10_000)
+    most = run.total[k.PEAK_WORKING_SET]
+    assert most == pytest.approx(3 * (context + append + 100) * KV_27B)
+    assert run.total[k.WORKING_SET] == pytest.approx(0, abs=1)
+    assert run.sample[: run.counter[k.N_SAMPLES], k.S_WORKING_SET].min(initial=0) >= 0
+
+
 @pytest.mark.parametrize("mode", ["basic", "layerwise", "dual-path", "split-read", "oracle"])
 @settings(max_examples=4)
 @given(agents=st.integers(1, 60), seed=st.integers(0, 9))

@@ -192,9 +192,9 @@ def test_a_length_that_nothing_had_is_the_same_for_all_turns():
 def test_it_is_said_what_setting_means():
     told = in_process("feasible", PAPER, "--set", "workload.append=429")
     text = " ".join(told.stdout.split())
-    assert "append 429 tokens (was 233.2); turns differ as before, in proportion" in text
-    assert "prints means over trajectories (append 429)" in told.stderr and "there append 233.2" in told.stderr
-    told = in_process("feasible", PAPER, "--set", "workload.append=233.2")
+    assert "append 429 tokens (was 232.7); turns differ as before, in proportion" in text
+    assert "prints means over trajectories (append 429)" in told.stderr and "there append 232.7" in told.stderr
+    told = in_process("feasible", PAPER, "--set", "workload.append=232.7")
     assert not told.stderr and "means over all turns" not in told.stdout
     flags = [f"--set=workload.{name}" for name in ("append=429", "generated=176", "context=32721")]
     told = in_process("feasible", PAPER, *flags)

@@ -77,7 +77,7 @@ def missed(*values, reason):
 
 @pytest.mark.parametrize(
     ("model", "points", "limit"),
-    [("deepseek-v3.2", 25, 0.04), ("ds-27b", 36, 0.04), ("qwen2.5-32b", 3, 0.05)],
+    [("deepseek-v3.2", 25, 0.025), ("ds-27b", 36, 0.04), ("qwen2.5-32b", 3, 0.03)],
 )
 def test_median_of_completion_times(model, points, limit):
     found = np.abs(errors(model))
@@ -87,10 +87,16 @@ def test_median_of_completion_times(model, points, limit):
 
 @pytest.mark.parametrize(
     ("model", "limit"),
-    [("deepseek-v3.2", 0.12), ("ds-27b", 0.14), ("qwen2.5-32b", 0.10)],
+    [("deepseek-v3.2", 0.06), ("ds-27b", 0.12), ("qwen2.5-32b", 0.05)],
 )
 def test_ninetieth_percentile_of_completion_times(model, limit):
     assert np.percentile(np.abs(errors(model)), 90) < limit
+
+
+def test_completion_times_of_all_models_together():
+    found = np.abs(np.concatenate([errors(model) for model in ("deepseek-v3.2", "ds-27b", "qwen2.5-32b")]))
+    assert len(found) == 64
+    assert np.median(found) < 0.03 and np.percentile(found, 90) < 0.10
 
 
 def speed_up_errors(model):
@@ -103,14 +109,14 @@ def speed_up_errors(model):
     return found
 
 
-@pytest.mark.parametrize(("model", "limit"), [("deepseek-v3.2", 0.03), missed("ds-27b", 0.03, reason="3.2 %")])
+@pytest.mark.parametrize(("model", "limit"), [("deepseek-v3.2", 0.03), missed("ds-27b", 0.03, reason="3.7 %")])
 def test_median_of_speed_up_over_basic(model, limit):
     assert np.median(speed_up_errors(model)) < limit
 
 
 @pytest.mark.parametrize(
     ("model", "limit"),
-    [("deepseek-v3.2", 0.07), ("ds-27b", 0.20)],
+    [("deepseek-v3.2", 0.05), ("ds-27b", 0.18)],
 )
 def test_worst_speed_up_over_basic(model, limit):
     assert max(speed_up_errors(model)) < limit
@@ -156,7 +162,7 @@ def test_capacity_within_one_step(entry):
     ("step", "mode", "policy"),
     [
         ("layerwise", "layerwise", "shortest-queue"),
-        missed("dual-path without scheduler", "dual-path", "round-robin", reason="43 % saved, published 38 %"),
+        missed("dual-path without scheduler", "dual-path", "round-robin", reason="42.4 % saved, published 38.2 %"),
         ("dual-path", "dual-path", "shortest-queue"),
     ],
 )
@@ -179,10 +185,10 @@ def test_balance_of_storage_nics(policy, published):
 
 @pytest.mark.parametrize(
     ("one", "other", "limit"),
-    # published as equal, for their storage NICs are; the second pair is missed by more than the goal of 6 %
+    # published as equal, for their storage NICs are
     [
         (("basic", 1, 1), ("basic", 1, 2), 0.01),
-        (("dual-path", 1, 1), ("basic", 2, 1), 0.08),
+        missed(("dual-path", 1, 1), ("basic", 2, 1), 0.06, reason="9.3 %"),
         (("dual-path", 2, 1), ("dual-path", 1, 2), 0.06),
     ],
 )

@@ -55,9 +55,12 @@ def test_a_read_costs_nothing_until_it_outlasts_a_pass():
 
 
 def test_read_response_of_a_closed_queue():
-    # idle: the read alone; saturated with 10 under way: all ten, as ten wait or are served
-    assert passes.read_response(0.05, 0.0, 10) == pytest.approx(0.05)
-    assert passes.read_response(0.05, 20.0, 10) == pytest.approx(0.5)
+    # exponential: idle the read alone; saturated with 10 under way all ten, as ten wait or are served
+    assert passes.read_response(0.05, 1.0, 0.0, 10) == pytest.approx(0.05)
+    assert passes.read_response(0.05, 1.0, 20.0, 10) == pytest.approx(0.5)
+    # many under way: the formula of Pollaczek and Khinchine, here at half load with equal and with varied reads
+    assert passes.read_response(0.05, 0.0, 10.0, 1e9) == pytest.approx(0.05 + 0.5 * 0.05 / (2 * 0.5))
+    assert passes.read_response(0.05, 0.6, 10.0, 1e9) == pytest.approx(0.05 + 0.5 * 0.05 * (1 + 0.36) / (2 * 0.5))
 
 
 def test_held_turns():
