@@ -50,25 +50,21 @@ def pop(s: State) -> int:
     s.counter[N_HEAP] -= 1
     n = s.counter[N_HEAP]
     time, item = s.heap_time[n], s.heap_item[n]
-    i = 0
-    while True:
-        child = 2 * i + 1
-        if child >= n:
-            break
-        right = child + 1
-        if right < n and (
-            s.heap_time[right] < s.heap_time[child]
-            or (s.heap_time[right] == s.heap_time[child] and s.heap_item[right] < s.heap_item[child])
-        ):
-            child = right
-        below = s.heap_time[child]
-        if time < below or (time == below and item <= s.heap_item[child]):
-            break
-        s.heap_time[i] = below
+    # the place of the first goes down to the end without a look at the last event, which belongs far down; which of
+    # two events is earlier cannot be guessed, so it is counted with rather than branched on
+    i, child = 0, 1
+    while child + 1 < n:
+        left, right = s.heap_time[child], s.heap_time[child + 1]
+        child += (right < left) | ((right == left) & (s.heap_item[child + 1] < s.heap_item[child]))
+        s.heap_time[i] = s.heap_time[child]
         s.heap_item[i] = s.heap_item[child]
         i = child
-    s.heap_time[i] = time
-    s.heap_item[i] = item
+        child = 2 * i + 1
+    if child < n:
+        s.heap_time[i] = s.heap_time[child]
+        s.heap_item[i] = s.heap_item[child]
+        i = child
+    rise(s, i, time, item)
     return int(first)
 
 

@@ -24,11 +24,12 @@ A turn of an agent is under way in one place at a time, so lists are links betwe
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Any, NamedTuple
 
@@ -111,9 +112,36 @@ def compiled() -> Kernel | None:
     except ImportError:
         return None
     try:
-        return _compile(numba, cache=True)
+        with _plain_indices():
+            return _compile(numba, cache=True)
     except Exception:
         return _compile(numba, cache=False)
+
+
+@contextlib.contextmanager
+def _plain_indices() -> Iterator[None]:
+    """Let Numba take indices as they are while it compiles.
+
+    It allows for an index counted from the end at every access, which none here is and which takes a sixth of the time
+    of a run. Where a version of Numba has this otherwise the code is the same, only slower.
+    """
+    try:
+        from numba.core import types
+        from numba.np import arrayobj
+
+        usual = arrayobj.fix_integer_index
+    except (ImportError, AttributeError):
+        yield
+        return
+
+    def as_it_is(context: Any, builder: Any, kind: Any, index: Any, size: Any) -> Any:
+        return context.cast(builder, index, kind, types.intp)
+
+    arrayobj.fix_integer_index = as_it_is
+    try:
+        yield
+    finally:
+        arrayobj.fix_integer_index = usual
 
 
 def _compile(numba: Any, cache: bool) -> Kernel:
