@@ -2,7 +2,40 @@
 
 from __future__ import annotations
 
-from dualplan.serving.layout import LEFT_CHILD, N_HEAP, NEXT_AT, NONE, QUEUED, RIGHT_CHILD, State
+from typing import Any
+
+from dualplan.serving.layout import (
+    LEFT_CHILD,
+    N_HEAP,
+    NEXT_AT,
+    NONE,
+    QUEUED,
+    READY,
+    RIGHT_CHILD,
+    SECOND_LINE,
+    TURN,
+    State,
+)
+
+
+def ahead(table: Any, row: int, column: int) -> None:
+    """Have an entry brought near that will be needed soon: with many agents waiting for memory takes most of the time.
+
+    Nothing to ordinary Python. The entry need not exist.
+    """
+
+
+def turn_ahead(s: State, a: int) -> None:
+    """Have what is known of the turn of an agent brought near."""
+    ahead(s.agent, a, READY)
+    ahead(s.agent, a, SECOND_LINE)
+    ahead(s.agent_index, a, TURN)
+
+
+def mark_ahead(s: State, a: int) -> None:
+    """Have a turn in the heap of a decode group brought near."""
+    ahead(s.mark, a, 0)
+    ahead(s.child, a, LEFT_CHILD)
 
 
 def push(s: State, time: float, item: int) -> None:

@@ -29,13 +29,13 @@ import functools
 import hashlib
 import inspect
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import FunctionType
 from typing import Any, NamedTuple
 
 from dualplan.schedule import placement
-from dualplan.serving import events, passes, pools, samples, turns
-from dualplan.serving.events import pop
+from dualplan.serving import events, machine_code, passes, pools, samples, turns
+from dualplan.serving.events import pop, turn_ahead
 from dualplan.serving.layout import (
     FIRST,
     HORIZON,
@@ -47,6 +47,7 @@ from dualplan.serving.layout import (
     NOW,
     State,
 )
+from dualplan.serving.machine_code import plain_indices, prefetch
 from dualplan.serving.passes import boundary
 from dualplan.serving.pools import complete, start_decode
 from dualplan.serving.samples import take_sample
@@ -76,6 +77,9 @@ def run(s: State, budget: int) -> bool:
             continue
         item = pop(s)
         kind, number = item % 3, item // 3
+        # the event after the next is one of these, if it is of an agent
+        turn_ahead(s, s.heap_item[1] // 3)
+        turn_ahead(s, s.heap_item[2] // 3)
         if kind == 1:
             # a group that was woken earlier has moved on
             if s.group[number, NEXT_AT] == now:
@@ -105,46 +109,19 @@ def compiled() -> Kernel | None:
     """The kernel through Numba, or None where Numba cannot be imported.
 
     Machine code is kept in Numba's cache; a cache that cannot be read or written must not stop a run, so any failure
-    with it means compiling in memory.
+    with it means compiling in memory; so does a version of Numba that cannot be told what is in ``machine_code``.
     """
     try:
         import numba
     except ImportError:
         return None
-    try:
-        with _plain_indices():
-            return _compile(numba, cache=True)
-    except Exception:
-        return _compile(numba, cache=False)
+    for cache in (True, False):
+        with contextlib.suppress(Exception), plain_indices():
+            return _compile(numba, cache, prefetch())
+    return _compile(numba, cache=False)
 
 
-@contextlib.contextmanager
-def _plain_indices() -> Iterator[None]:
-    """Let Numba take indices as they are while it compiles.
-
-    It allows for an index counted from the end at every access, which none here is and which takes a sixth of the time
-    of a run. Where a version of Numba has this otherwise the code is the same, only slower.
-    """
-    try:
-        from numba.core import types
-        from numba.np import arrayobj
-
-        usual = arrayobj.fix_integer_index
-    except (ImportError, AttributeError):
-        yield
-        return
-
-    def as_it_is(context: Any, builder: Any, kind: Any, index: Any, size: Any) -> Any:
-        return context.cast(builder, index, kind, types.intp)
-
-    arrayobj.fix_integer_index = as_it_is
-    try:
-        yield
-    finally:
-        arrayobj.fix_integer_index = usual
-
-
-def _compile(numba: Any, cache: bool) -> Kernel:
+def _compile(numba: Any, cache: bool, prefetch: Any = None) -> Kernel:
     floats, table = numba.float64[::1], numba.float64[:, ::1]
     single = ("number", "total", "arrival", "admitted", "done_at", "mark", "prefill_queue", "heap_time", "record_time")
     special = {
@@ -158,7 +135,7 @@ def _compile(numba: Any, cache: bool) -> Kernel:
     }
     state = numba.types.NamedTuple([special.get(name, table) for name in State._fields], State)
     # Numba knows a cached function by file, name and line, and does not see changes in what it calls in other files
-    sources = "".join(inspect.getsource(module) for module in _MODULES)
+    sources = "".join(inspect.getsource(module) for module in (*_MODULES, machine_code))
     digest = hashlib.sha256(sources.encode()).hexdigest()[:12]
     namespace: dict[str, Any] = {}
     for module in _MODULES:
@@ -179,4 +156,6 @@ def _compile(numba: Any, cache: bool) -> Kernel:
         for part in vars(module).values():
             if isinstance(part, FunctionType) and part.__module__ == module.__name__:
                 build(part)
+    if prefetch is not None:
+        namespace["ahead"] = prefetch
     return Kernel(build(run, numba.boolean(state, numba.int64), cache=cache))
