@@ -156,6 +156,6 @@ def _compile(numba: Any, cache: bool, prefetch: Any = None) -> Kernel:
         for part in vars(module).values():
             if isinstance(part, FunctionType) and part.__module__ == module.__name__:
                 build(part)
-    if prefetch is not None:
+    if prefetch is not None and not numba.config.DISABLE_JIT:
         namespace["ahead"] = prefetch
     return Kernel(build(run, numba.boolean(state, numba.int64), cache=cache))
