@@ -2,7 +2,40 @@
 
 from __future__ import annotations
 
-from dualplan.serving.layout import LEFT_CHILD, N_HEAP, NEXT_AT, NONE, QUEUED, RIGHT_CHILD, State
+from typing import Any
+
+from dualplan.serving.layout import (
+    LEFT_CHILD,
+    N_HEAP,
+    NEXT_AT,
+    NONE,
+    QUEUED,
+    READY,
+    RIGHT_CHILD,
+    SECOND_LINE,
+    TURN,
+    State,
+)
+
+
+def ahead(table: Any, row: int, column: int) -> None:
+    """Have an entry brought near that will be needed soon: with many agents waiting for memory takes most of the time.
+
+    Nothing to ordinary Python. The entry need not exist.
+    """
+
+
+def turn_ahead(s: State, a: int) -> None:
+    """Have what is known of the turn of an agent brought near."""
+    ahead(s.agent, a, READY)
+    ahead(s.agent, a, SECOND_LINE)
+    ahead(s.agent_index, a, TURN)
+
+
+def mark_ahead(s: State, a: int) -> None:
+    """Have a turn in the heap of a decode group brought near."""
+    ahead(s.mark, a, 0)
+    ahead(s.child, a, LEFT_CHILD)
 
 
 def push(s: State, time: float, item: int) -> None:
@@ -50,25 +83,21 @@ def pop(s: State) -> int:
     s.counter[N_HEAP] -= 1
     n = s.counter[N_HEAP]
     time, item = s.heap_time[n], s.heap_item[n]
-    i = 0
-    while True:
-        child = 2 * i + 1
-        if child >= n:
-            break
-        right = child + 1
-        if right < n and (
-            s.heap_time[right] < s.heap_time[child]
-            or (s.heap_time[right] == s.heap_time[child] and s.heap_item[right] < s.heap_item[child])
-        ):
-            child = right
-        below = s.heap_time[child]
-        if time < below or (time == below and item <= s.heap_item[child]):
-            break
-        s.heap_time[i] = below
+    # the place of the first goes down to the end without a look at the last event, which belongs far down; which of
+    # two events is earlier cannot be guessed, so it is counted with rather than branched on
+    i, child = 0, 1
+    while child + 1 < n:
+        left, right = s.heap_time[child], s.heap_time[child + 1]
+        child += (right < left) | ((right == left) & (s.heap_item[child + 1] < s.heap_item[child]))
+        s.heap_time[i] = s.heap_time[child]
         s.heap_item[i] = s.heap_item[child]
         i = child
-    s.heap_time[i] = time
-    s.heap_item[i] = item
+        child = 2 * i + 1
+    if child < n:
+        s.heap_time[i] = s.heap_time[child]
+        s.heap_item[i] = s.heap_item[child]
+        i = child
+    rise(s, i, time, item)
     return int(first)
 
 

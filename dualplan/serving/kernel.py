@@ -24,6 +24,7 @@ A turn of an agent is under way in one place at a time, so lists are links betwe
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import inspect
@@ -33,8 +34,8 @@ from types import FunctionType
 from typing import Any, NamedTuple
 
 from dualplan.schedule import placement
-from dualplan.serving import events, passes, pools, samples, turns
-from dualplan.serving.events import pop
+from dualplan.serving import events, machine_code, passes, pools, samples, turns
+from dualplan.serving.events import pop, turn_ahead
 from dualplan.serving.layout import (
     FIRST,
     HORIZON,
@@ -46,6 +47,7 @@ from dualplan.serving.layout import (
     NOW,
     State,
 )
+from dualplan.serving.machine_code import plain_indices, prefetch
 from dualplan.serving.passes import boundary
 from dualplan.serving.pools import complete, start_decode
 from dualplan.serving.samples import take_sample
@@ -75,6 +77,9 @@ def run(s: State, budget: int) -> bool:
             continue
         item = pop(s)
         kind, number = item % 3, item // 3
+        # the event after the next is one of these, if it is of an agent
+        turn_ahead(s, s.heap_item[1] // 3)
+        turn_ahead(s, s.heap_item[2] // 3)
         if kind == 1:
             # a group that was woken earlier has moved on
             if s.group[number, NEXT_AT] == now:
@@ -104,19 +109,19 @@ def compiled() -> Kernel | None:
     """The kernel through Numba, or None where Numba cannot be imported.
 
     Machine code is kept in Numba's cache; a cache that cannot be read or written must not stop a run, so any failure
-    with it means compiling in memory.
+    with it means compiling in memory; so does a version of Numba that cannot be told what is in ``machine_code``.
     """
     try:
         import numba
     except ImportError:
         return None
-    try:
-        return _compile(numba, cache=True)
-    except Exception:
-        return _compile(numba, cache=False)
+    for cache in (True, False):
+        with contextlib.suppress(Exception), plain_indices():
+            return _compile(numba, cache, prefetch())
+    return _compile(numba, cache=False)
 
 
-def _compile(numba: Any, cache: bool) -> Kernel:
+def _compile(numba: Any, cache: bool, prefetch: Any = None) -> Kernel:
     floats, table = numba.float64[::1], numba.float64[:, ::1]
     single = ("number", "total", "arrival", "admitted", "done_at", "mark", "prefill_queue", "heap_time", "record_time")
     special = {
@@ -130,7 +135,7 @@ def _compile(numba: Any, cache: bool) -> Kernel:
     }
     state = numba.types.NamedTuple([special.get(name, table) for name in State._fields], State)
     # Numba knows a cached function by file, name and line, and does not see changes in what it calls in other files
-    sources = "".join(inspect.getsource(module) for module in _MODULES)
+    sources = "".join(inspect.getsource(module) for module in (*_MODULES, machine_code))
     digest = hashlib.sha256(sources.encode()).hexdigest()[:12]
     namespace: dict[str, Any] = {}
     for module in _MODULES:
@@ -151,4 +156,6 @@ def _compile(numba: Any, cache: bool) -> Kernel:
         for part in vars(module).values():
             if isinstance(part, FunctionType) and part.__module__ == module.__name__:
                 build(part)
+    if prefetch is not None and not numba.config.DISABLE_JIT:
+        namespace["ahead"] = prefetch
     return Kernel(build(run, numba.boolean(state, numba.int64), cache=cache))

@@ -47,6 +47,8 @@ N_TOTALS = 17
 READY, FETCHED, STARTED, READABLE, JOINED, FIRST, DECODING, LEFT, COST, NEEDS, HELD, SHARE = range(12)
 TURN, END_TURN, NEXT, PREFILL_ENGINE, DECODE_ENGINE, CHUNK, BUFFER_SIDE, STORED = range(8)
 N_AGENT_FLOATS, N_AGENT_INTS = 12, 8
+SECOND_LINE = 8
+"""A column of State.agent in another line of the processor's cache than the first one."""
 LEFT_CHILD, RIGHT_CHILD = 0, 1
 # columns of State.group (prefill groups), State.group_index
 LOAD, LAST, NEXT_AT, PASS_BUSY, PASS_END = range(5)

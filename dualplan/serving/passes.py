@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from dualplan.schedule.placement import in_turn, least_tokens, prefill_three_classes, shorter_queue, split_shares
-from dualplan.serving.events import push
+from dualplan.serving.events import push, turn_ahead
 from dualplan.serving.layout import (
     ACTIVE,
     ALPHA,
@@ -286,6 +286,7 @@ def fetch(s: State, p: int, now: float) -> int:
         s.engine[e, P_MARKED] = s.engine[e, P_LOAD]
     while s.group_index[p, QUEUE] != NONE:
         a = s.group_index[p, QUEUE]
+        turn_ahead(s, s.agent_index[a, NEXT])
         turn = s.agent_index[a, TURN]
         length = s.turns[turn, CONTEXT] + s.turns[turn, APPEND] + s.turns[turn, GENERATED]
         whole = sequence_bytes(s, turn)
@@ -369,6 +370,7 @@ def boundary(s: State, p: int, now: float) -> None:
     before, a = NONE, s.group_index[p, PENDING]
     while a != NONE:
         following = s.agent_index[a, NEXT]
+        turn_ahead(s, following)
         chunk = s.agent_index[a, CHUNK]
         if chunk == 1:
             # its last chunk was in the pass that ends now

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from dualplan.schedule.placement import decode_by_threshold, in_turn, least_tokens
-from dualplan.serving.events import merge, push
+from dualplan.serving.events import mark_ahead, merge, push, turn_ahead
 from dualplan.serving.layout import (
     APPEND,
     BUSY,
@@ -109,7 +109,11 @@ def expect(s: State, d: int, now: float) -> None:
     if n == 0:
         return
     s.pool[d, STEP] = step_time(s, n / s.choice[DECODE_GROUP_SIZE])
-    wait = max(s.mark[s.pool_index[d, ROOT]] - s.pool[d, CLOCK], 0.0) * s.pool[d, STEP]
+    root = s.pool_index[d, ROOT]
+    turn_ahead(s, root)
+    mark_ahead(s, s.child[root, LEFT_CHILD])
+    mark_ahead(s, s.child[root, RIGHT_CHILD])
+    wait = max(s.mark[root] - s.pool[d, CLOCK], 0.0) * s.pool[d, STEP]
     if now + wait < s.pool[d, QUEUED]:
         s.pool[d, QUEUED] = now + wait
         push(s, now + wait, 3 * d + 2)

@@ -145,11 +145,12 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def spread(values: Floats) -> Spread:
-    """Mean and percentiles of values."""
+    """Mean and percentiles of values, which are put into another order."""
     if not len(values):
         return Spread(mean=None, p50=None, p90=None, p99=None)
-    p50, p90, p99 = np.percentile(values, [50, 90, 99])
-    return Spread(mean=float(values.mean()), p50=float(p50), p90=float(p90), p99=float(p99))
+    mean = float(values.mean())
+    p50, p90, p99 = np.percentile(values, [50, 90, 99], overwrite_input=True)
+    return Spread(mean=mean, p50=float(p50), p90=float(p90), p99=float(p99))
 
 
 def meets(result: Result, slo: Slo) -> bool:
@@ -224,24 +225,30 @@ def result_of(
 ) -> Result:
     """The result of a run in state ``s``. ``end``: when it ended [s], where not with its last event."""
     n = int(s.counter[k.N_RECORDS])
-    record, when, which = s.record[:n], s.record_time[:n], s.record_turn[:n]
     arrived, done = int(s.counter[k.N_ARRIVED]), int(s.counter[k.N_DONE])
     whole = kind == "offline" and done == len(s.arrival)
     now = float(s.total[k.LAST_DONE]) if whole else float(s.total[k.NOW]) if end is None else end
-    counted = when > warm_up if warm_up else np.ones(n, dtype=bool)
-    kept = record[counted].astype(np.float64)
-    span = max(now - warm_up, 1e-12)
-    ttft = kept[:, :4].sum(axis=1)
-    decoded = kept[:, k.R_TPOT] > 0
+    # turns are recorded as they end, so those that count and those of the second half are the last ones
+    first = int(np.searchsorted(s.record_time[:n], warm_up, side="right")) if warm_up else 0
+    count, span = n - first, max(now - warm_up, 1e-12)
+    record, turns = s.record[first:n], s.record_turn[first:n]
+    ttft_parts, ttft = _ttft(record)
     ended = ~np.isnan(s.done_at[:arrived])
-    late = when[counted] > warm_up + span / 2
+    late = int(np.searchsorted(s.record_time[first:n], warm_up + span / 2, side="right"))
     halves = None
-    if kind == "online" and late.any() and not late.all():
-        halves = (float(ttft[~late].mean()), float(ttft[late].mean()))
-    turns = which[counted]
-    samples, detail = _samples(s, now)
+    if kind == "online" and 0 < late < count:
+        halves = (float(ttft[:late].mean()), float(ttft[late:].mean()))
+    until_first = ttft.sum()
+    # the largest arrays of a run go as soon as they have been used
+    ttft_s = spread(ttft)
+    del ttft
+    tpot = record[:, k.R_TPOT].astype(np.float64)
     tokens = trajectories.generated[turns]
-    whole_turn = ttft.sum() + (kept[:, k.R_TPOT] * np.maximum(tokens - 1, 0)).sum() + trajectories.think[turns].sum()
+    output_tokens = float(tokens.sum())
+    decoding = tpot * np.maximum(tokens - 1, 0, out=tokens)
+    whole_turn = until_first + decoding.sum() + trajectories.think[turns].sum()
+    decoded = tpot > 0
+    samples, detail = _samples(s, now)
     return Result(
         kind=kind,
         label=laid.mode if label is None else label,
@@ -255,17 +262,17 @@ def result_of(
         simulated_s=now,
         warm_up_s=warm_up,
         jct_s=now if whole else None,
-        turns=len(kept),
-        turns_per_s=len(kept) / span,
-        output_tokens_per_s=float(tokens.sum()) / span,
-        prompt_tokens_per_s=float((trajectories.context[turns] + trajectories.append[turns]).sum()) / span,
-        ttft_s=spread(ttft),
-        ttst_s=spread(kept[decoded, k.R_TTST]),
-        tpot_s=spread(kept[decoded, k.R_TPOT]),
-        ttft_parts_s={name: float(kept[:, i].mean()) if len(kept) else 0.0 for i, name in enumerate(PARTS)},
+        turns=count,
+        turns_per_s=count / span,
+        output_tokens_per_s=output_tokens / span,
+        prompt_tokens_per_s=float((trajectories.context + trajectories.append)[turns].sum()) / span,
+        ttft_s=ttft_s,
+        ttst_s=spread(record[decoded, k.R_TTST].astype(np.float64)),
+        tpot_s=spread(tpot[decoded]),
+        ttft_parts_s=ttft_parts,
         agent_time_s=spread(s.done_at[:arrived][ended] - s.arrival[:arrived][ended]),
         admission_s=_admission(laid, s, arrived, now),
-        expected_agent_time_s=float(whole_turn / len(kept) * trajectories.turns.mean()) if len(kept) else None,
+        expected_agent_time_s=float(whole_turn / count * trajectories.turns.mean()) if count else None,
         in_system=float(s.total[k.UNDER_WAY_TIME]) / now if now else 0.0,
         steady=None if halves is None else abs(halves[1] / halves[0] - 1) <= STEADY,
         ttft_halves_s=halves,
@@ -299,6 +306,17 @@ def result_of(
         else None,
         changes=changes,
     )
+
+
+def _ttft(record: npt.NDArray[np.float32]) -> tuple[dict[str, float], Floats]:
+    """Mean of each part of the TTFT, and the TTFT of every turn [s]."""
+    ttft, part, means = np.zeros(len(record)), np.empty(len(record)), {}
+    # a column at a time: all of them in double precision would take more memory than the run itself
+    for i, name in enumerate(PARTS):
+        part[:] = record[:, i]
+        means[name] = float(part.mean()) if len(part) else 0.0
+        ttft += part
+    return means, ttft
 
 
 def _samples(s: k.State, now: float) -> tuple[Floats, Floats]:
