@@ -48,4 +48,4 @@ def test_rate_and_factor(data, answers):
         assert f"{tokens:.3g} M prompt tok" in answers[name]
     assert f"{factor:.3g}x basic" in answers["feasible"] and f"{factor:.3g}× that of mode basic" in answers["report"]
     assert re.search(rf"x basic +{factor:.3g} ", answers["compare"])
-    assert f"= {rate:.4g}/s" in answers["explain"]
+    assert f"= {rate:#.4g}/s" in answers["explain"]

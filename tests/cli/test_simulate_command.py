@@ -260,7 +260,7 @@ def replay(trace):
         (("--agents", "5", "--elastic", "auto"), 3, "no node of 2P4D can change its role"),
         (("--arrival-rate", "1", "--duration", "10"), 3, "--duration"),
         (("--arrival-rate", "1", "--duration", "10s", "--warm-up", "20s"), 3, "--warm-up"),
-        (("--arrival-rate", "0.05", "--duration", "5s"), 3, "no turn ended"),
+        (("--arrival-rate", "0.05", "--duration", "4.4s"), 3, "no turn ended"),
         (("--trace-times",), 3, "--trace-times"),
         (("--arrival-rate", "1e-9"), 3, "--arrival-rate: at 1e-09 agents/s no agent arrives"),
         (("--arrival-rate", "5e-324"), 3, "--arrival-rate"),

@@ -85,7 +85,7 @@ def test_points_may_be_infeasible_or_fail_and_the_sweep_goes_on():
 
 
 def test_why_points_are_not_feasible():
-    flags = ("--vary", "prefill=1,2,20", "--arrival-rate", "0.45", "--slo-ttft", "390ms")
+    flags = ("--vary", "prefill=1,2,20", "--arrival-rate", "0.45", "--slo-ttft", "375ms")
     found = points(dualplan("sweep", PAPER, *flags, "-f", "csv"))
     assert [row["reasons"] for row in found] == [
         "weights or a context do not fit the prefill side",
@@ -114,7 +114,7 @@ def test_no_point_is_named_best_where_none_is_feasible():
     assert "--nodes 6 splits 6 nodes by each ratio" in " ".join(none.split())
     split = dualplan("sweep", PAPER, "--vary", "pd=1:5..5:1", "--nodes", "6").stdout
     assert "3 of 5 points are feasible\n" in split and "1 point: weights or a context do not fit the decode" in split
-    assert "Best turns/s: 69.2 at prefill nodes 2, decode nodes 4" in split and "--nodes" not in split
+    assert "Best turns/s: 69.4 at prefill nodes 2, decode nodes 4" in split and "--nodes" not in split
     one = dualplan("sweep", PAPER, "--vary", "prefill=1,2").stdout
     assert "1 of 2 points is feasible; the other: weights or a context do not fit the" in one
     single = dualplan("sweep", PAPER, "--vary", "prefill=1").stdout
