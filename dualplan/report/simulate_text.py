@@ -84,11 +84,13 @@ def _capacity_line(document: dict[str, Any]) -> str:
         upper = "no rate missed yet" if high is None else f"{significant(high)} agents/s do not"
         lower = f"at least {significant(low)} agents/s meet the SLO" if low else "no rate that was tried meets the SLO"
         return f"{lower} in {name}; {upper}"
+    # capacity falls with the length of a run, so it is part of the answer
+    length = show(document["simulated_s"], "s")
     if high is None:
-        return f"{significant(low)} agents/s in {name} meet the SLO, the highest rate tried"
+        return f"{significant(low)} agents/s in {name} meet the SLO in runs of {length}, the highest rate tried"
     if not low:
         return f"SLO MISSED  no rate meets the SLO in {name}, down to {significant(high)} agents/s"
-    return f"{significant(low)} agents/s in {name} meet the SLO; {significant(high)} do not"
+    return f"{significant(low)} agents/s in {name} meet the SLO in runs of {length}; {significant(high)} do not"
 
 
 def _named(document: dict[str, Any]) -> str:
