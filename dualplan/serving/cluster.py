@@ -244,6 +244,9 @@ def _side(
     usable = hardware.gpu.hbm_capacity * hardware.efficiency.memory - hardware.efficiency.reserve
     if given is not None:
         parallel = hosted(given, model, gpus, hardware.gpu.count, where=f"{name}.parallel")
+        if hardware.gpu.count % given.tp:
+            what = f"engines of tp={given.tp} that lie across nodes of {hardware.gpu.count} GPUs are not simulated"
+            raise InputError(f"{name}.parallel", what, "give a tp that divides the GPUs of a node")
     else:
         parallel = default_parallel(model, gpus, hardware.gpu.count, usable, name)
         if fitted_ep is not None and fitted_ep < parallel.ep:

@@ -2,6 +2,8 @@
 and cases that can be counted by hand.
 """
 
+import itertools
+
 import msgspec
 import numpy as np
 import pytest
@@ -12,12 +14,14 @@ from dualplan.flow.fluid import run_fluid
 from dualplan.flow.problem import Flow, FlowProblem, Link
 from dualplan.plan.evaluate import evaluate
 from dualplan.plan.simulation import resources, simulate
+from dualplan.schedule import registry
+from dualplan.schedule.registry import Policies
 from dualplan.serving import kernel
 from dualplan.serving import layout as k
 from dualplan.serving.cluster import cluster, state
 from dualplan.serving.elastic import Controller, Elastic, Split, most_nodes
 from dualplan.serving.result import Slo, meets, misses
-from dualplan.serving.run import offline, online
+from dualplan.serving.run import Driver, offline, online
 from dualplan.serving.trajectories import Trajectories
 from dualplan.spec.load import Node
 from dualplan.spec.scenario import resolve, set_flags
@@ -375,3 +379,113 @@ def test_python_and_the_command_run_the_same():
         dualplan.simulate(found)
     with pytest.raises(InputError, match="runs to its end"):
         dualplan.simulate(found, agents=3, duration=5.0)
+
+
+# ---------------------------------------------------------------- indices
+
+
+class Strict(np.ndarray):
+    """An array without indices that count from the end: Numba is told that the kernel has none."""
+
+    def __getitem__(self, index):
+        self.refuse(index)
+        return super().__getitem__(index)
+
+    def __setitem__(self, index, value):
+        self.refuse(index)
+        super().__setitem__(index, value)
+
+    def refuse(self, index):
+        for axis, one in enumerate(index if isinstance(index, tuple) else (index,)):
+            if isinstance(one, int | np.integer) and not 0 <= one < self.shape[axis]:
+                raise IndexError(f"index {one} on an axis of {self.shape[axis]}")
+
+
+def strict(*values, **named):
+    return k.State(*(array.view(Strict) for array in state(*values, **named)))
+
+
+def odd_turns():
+    """Short trajectories with all that a turn may lack: context, append, generated tokens, a wait after it."""
+    random = np.random.default_rng(0)
+    counts = random.integers(1, 5, 6)
+    context, append, generated, think = (
+        random.choice(values, counts.sum())
+        for values in ([0.0, 10.0, 640.0, 9000.0], [0.0, 1.0, 9000.0], [0.0, 1.0, 2.0, 60.0], [0.0, 0.5])
+    )
+    return Trajectories(
+        offsets=np.r_[0, np.cumsum(counts)],
+        context=context,
+        append=append,
+        generated=generated,
+        think=think,
+        origin="odd turns",
+    )
+
+
+ODD = odd_turns()
+
+
+def test_strict_arrays_refuse_what_numpy_takes_from_the_end():
+    array = np.zeros((2, 3)).view(Strict)
+    for index in (-1, np.int32(-1), (0, -1), (slice(None), -1), (2, 0)):
+        with pytest.raises(IndexError, match="on an axis of"):
+            array[index]
+        with pytest.raises(IndexError, match="on an axis of"):
+            array[index] = 1.0
+
+
+@pytest.mark.parametrize("staging", ["host", "gpudirect", "gds"])
+@pytest.mark.parametrize("mode", ["basic", "layerwise", "dram-pool", "dual-path", "split-read", "oracle"])
+def test_no_index_of_the_kernel_counts_from_the_end(mode, staging):
+    placements = zip(
+        itertools.cycle(registry.PREFILL),
+        itertools.cycle(registry.DECODE),
+        itertools.cycle(registry.READ_SIDE),
+        itertools.product((False, True), (False, True), (1, 2)),
+    )
+    for prefill, decode, read_side, (full, arrive, clusters) in placements:
+        # full: hardly any room in buffers and decode engines, so that turns wait for them
+        found = scenario(
+            f"hardware.dram.kv_buffer={'1GB' if full else '1TB'}",
+            "prefill.parallel=tp=2,dp=4" if full else "decode.parallel=tp=8",
+            prefill=2,
+            decode=2,
+            staging=staging,
+        )
+        chosen = Policies(prefill=prefill, decode=decode, read_side=read_side)
+        laid = cluster(
+            found,
+            ODD,
+            mode=mode,
+            times=BUSY,
+            policies=chosen,
+            clusters=clusters,
+            max_active=3 if full and arrive else 0,
+        )
+        if full:
+            room = ODD.longest * laid.kv_bytes_per_token + 1
+            laid = msgspec.structs.replace(laid, decode=msgspec.structs.replace(laid.decode, room=room))
+        arrivals = np.linspace(0.0, 3.0, 12) if arrive else np.zeros(12)
+        s = strict(laid, ODD, arrivals, seed=1, horizon=2.0 if arrive else np.inf)
+        assert kernel.PLAIN.run(s, 10**6)
+        # at the end of an online run agents are still on their way, of a job all are done
+        assert (s.counter[k.N_DONE] < 12) == arrive
+
+
+@pytest.mark.parametrize("elastic", [Elastic(splits=(split(1.0, 1, 3),), switch_cost=0.5), Elastic(switch_cost=0.5)])
+def test_no_index_counts_from_the_end_where_roles_change(elastic):
+    turns, found = phases(8), by_node(3, 1)
+    base = cluster(found, turns, mode="dual-path", times=HEAVY)
+    laid = cluster(found, turns, mode="dual-path", times=HEAVY, most_nodes=most_nodes(base, elastic, "--elastic"))
+    driver = Driver(strict(laid, turns, np.zeros(60), seed=0), kernel.PLAIN, Controller(laid, elastic))
+    assert driver.to(1e6, None)
+    assert driver.s.counter[k.N_DONE] == 60
+    assert len(driver.changes) == 1 or not elastic.splits
+
+
+@pytest.mark.parametrize(("side", "degrees"), [("prefill", "tp=3,dp=8"), ("decode", "tp=24"), ("decode", "tp=6")])
+def test_engines_across_nodes_are_not_simulated(side, degrees):
+    found = scenario(f"{side}.parallel={degrees}", prefill=3, decode=3)
+    with pytest.raises(InputError, match=rf"{side}\.parallel: engines of tp=\d+ that lie across nodes of 8 GPUs"):
+        cluster(found, PEOPLE, times=BUSY)
