@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from dualplan.model.kv import hit_tokens
 from dualplan.model.passes import attention_work, excess_work, pass_rate, turn_work
 from dualplan.serving.cluster import Cluster
 from dualplan.serving.trajectories import Trajectories
@@ -37,6 +38,5 @@ def full_pass_share(laid: Cluster, trajectories: Trajectories) -> float:
 
 def _lengths(laid: Cluster, trajectories: Trajectories) -> tuple[Floats, Floats]:
     """Tokens that prefill computes for each turn, and those it finds cached in whole blocks."""
-    block = laid.scenario.workload.block
-    cached = np.floor(trajectories.context / block) * block
+    cached = hit_tokens(trajectories.context, laid.scenario.workload.block)
     return trajectories.context - cached + trajectories.append, cached

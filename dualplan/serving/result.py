@@ -159,7 +159,7 @@ def meets(result: Result, slo: Slo) -> bool:
 
 
 def misses(result: Result, slo: Slo) -> tuple[Miss, ...]:
-    """What of an SLO a run missed: mean TTFT and mean TPOT keep the limits and the run did not end for its TTFT.
+    """What of an SLO a run missed: a limit on mean TTFT or on mean TPOT, or it ended for its TTFT; else nothing.
 
     A turn without a first token at the end of the run counts in mean TTFT with its wait so far once that is above the
     limit. More such turns, overdue or not, than turns that ended miss the SLO: the few that ended say nothing. Under

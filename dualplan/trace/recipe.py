@@ -1,7 +1,8 @@
 """Trajectories from a recipe: a population described by how contexts grow, cut at any length.
 
 With k = max(context, lowest) / reference, a trajectory of growth score z (stretched by ``slow_tail`` below
--``slow_from``) and generation score y, and noise e of mean 1,
+-``slow_from``) and generation score y, and lognormal noise of mean 1 between turns, e (``append_noise``) and e'
+(``generated_noise``),
 
     first append   prompt * exp(prompt_scatter * x), at most prompt_limit
     append         append * exp(growth_scatter * z) * k^-append_decline * e
@@ -13,7 +14,8 @@ would pass it is cut there.
 
 Scores come from a Sobol sequence scrambled by the seed, each moved to the middles of equal strata: 500 trajectories
 then have the means of 5,000, and their slowest one, which ends a run of few agents, is nearly as slow with every seed.
-The cut sets of one seed and count hold the same trajectories.
+In each turn trajectories of like score draw their noise from equal strata. The cut sets of one seed and count hold the
+same trajectories.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Fit the population of trajectories to the published means: ``python -m tests.published.fit_population``.
 
 The paper tells fifteen means (turns, append, generated, total and context of its three sets), and the token factor of
-one set. The slowest trajectories, which end an offline run of few agents, are seen in the runs of 512 agents: by the
-ratio of those at the three lengths, at the turn and token times that the larger model has then. Prints a recipe in the
+one set. The slowest trajectories, which end an offline run of few agents, are seen in the runs of 512 agents at the
+three lengths, at the turn and token times that the larger model has then. Prints a recipe in the
 form of dualplan/data/trajectories.yaml; takes about two minutes.
 """
 
@@ -14,14 +14,20 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from dualplan.spec.workload import load_workload, mean_of
 from dualplan.trace.recipe import Recipe, grow, load_recipe
 
-MEANS = {
-    32_768: (60, 608, 148, 28_639, 17_183),
-    49_152: (106, 474, 172, 42_607, 25_120),
-    65_536: (157, 429, 176, 55_958, 32_721),
-}
-"""By maximum length: turns, and means of trajectory means of append, generated, total and context [tokens]."""
+
+def published_means(name: str) -> tuple[float, ...]:
+    """Turns of a set, and means of trajectory means of append, generated, total and context [tokens]."""
+    found = load_workload(name)
+    total = next(figure.value for figure in found.published if figure.name == "total_tokens_mean")
+    lengths = (found.turns, found.append, found.generated, total, found.context)
+    return tuple(mean_of(length) for length in lengths)
+
+
+MEANS = {length: published_means(f"dualpath-{length // 1024}k") for length in (32_768, 49_152, 65_536)}
+"""By maximum length."""
 
 LONGEST = {32_768: 885.0, 49_152: 1407.0, 65_536: 1945.0}
 """Seconds of the slowest of 500 trajectories at TURN and TOKEN: offline runs of 512 agents, oracle, of DeepSeek-V3.2

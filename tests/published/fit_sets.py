@@ -3,7 +3,7 @@
 One set for a model, fitted on all of its points in dualplan/data/calibration-published.yaml at once. All runs use the
 same trajectories and arrivals, so that differences between two parameter values are not noise. Residuals are in units
 of what a point can tell: run-to-run noise of 4 % for a completion time, 2 % for a speed-up (part of the noise is
-common), pixels for TTFT and TPOT.
+common), pixels for TTFT and TPOT, 2 % of the whole for shares of TTFT and of time saved.
 
 Prints a set in the form of dualplan/data/calibration.yaml. It takes some minutes a model.
 """
@@ -19,6 +19,8 @@ import msgspec
 import numpy as np
 import yaml
 
+from dualplan.plan.published.recompute import STEPS
+from dualplan.plan.published.records import ABLATION, ABLATION_AGENTS
 from dualplan.schedule.registry import policies
 from dualplan.serving.cluster import Cluster, cluster
 from dualplan.serving.run import offline, online
@@ -47,13 +49,6 @@ JOB, SPEED_UP, SHARE, SAVED = 0.04, 0.02, 0.02, 0.02
 SMOOTH = 0.25
 """Standard deviations beyond which a residual counts by its size instead of its square: nearly least absolute
 deviations, for single points of the figures are far off any smooth law (DS 27B, 48K set, at 4,096 agents)."""
-
-ABLATION = {
-    "layerwise": ("layerwise", "shortest-queue"),
-    "dual-path without scheduler": ("dual-path", "round-robin"),
-    "dual-path": ("dual-path", "shortest-queue"),
-}
-"""Mode and policy of each published step, in time saved of basic."""
 
 BOUNDS = {
     "pass_time_per_layer": (1e-4, 6e-3),
@@ -93,7 +88,7 @@ def laid(point: tuple[Any, ...], mode: Any, chosen: ParameterSet, seed: int, pol
 def job_time(
     point: tuple[Any, ...], mode: str, agents: int, chosen: ParameterSet, policy: str = "shortest-queue"
 ) -> float:
-    """Completion time [s], the mean over sets of trajectories; for few agents, over four draws of agents as well."""
+    """Completion time [s], the mean over sets of trajectories; for few agents, over DRAWS draws of agents as well."""
     turns = scenario(*point)[1]
     draws = range(DRAWS) if agents < len(turns[0].turns) else range(1)
     jobs = [
@@ -147,11 +142,11 @@ def residuals(chosen: ParameterSet, agents: tuple[int, ...] = (), rates: tuple[f
         )
         for name, share in entry["shares"].items():
             found[f"share {name}"] = (run.ttft_parts_s[name] / (run.ttft_s.mean or 60.0) - share) / SHARE
-    if chosen.model == "deepseek-v3.2" and not agents:
-        point = ("deepseek-v3.2", 2, 4, "dualpath-64k")
-        basic = job_time(point, "basic", 2048, chosen)
-        for step, (mode, policy) in ABLATION.items():
-            saved = 1 - job_time(point, mode, 2048, chosen, policy) / basic
+    if chosen.model == ABLATION.model and not agents:
+        point = tuple(getattr(ABLATION, key) for key in KEYS)
+        basic = job_time(point, "basic", ABLATION_AGENTS, chosen)
+        for step, (mode, policy) in STEPS.items():
+            saved = 1 - job_time(point, mode, ABLATION_AGENTS, chosen, policy) / basic
             found[f"saved {step}"] = (saved - PUBLISHED["ablation"][step]) / SAVED
     return found
 

@@ -71,7 +71,7 @@ def errors(model):
 
 
 def missed(*values, reason):
-    """A limit that was kept while the sets were fitted with another population of trajectories, and is missed now."""
+    """A limit that is missed, and by how much; the test fails once it is kept."""
     return pytest.param(*values, marks=pytest.mark.xfail(reason=reason, strict=True))
 
 

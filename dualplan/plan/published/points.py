@@ -69,20 +69,12 @@ class _Heads(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     sections: dict[str, str]
 
 
-class _Offline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    model: str
-    prefill_nodes: Count
-    decode_nodes: Count
-    workload: str
+class _Offline(Deployment, frozen=True, kw_only=True, forbid_unknown_fields=True):
     agents: Count
     jct_s: dict[str, Positive]
 
 
-class _Online(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    model: str
-    prefill_nodes: Count
-    decode_nodes: Count
-    workload: str
+class _Online(Deployment, frozen=True, kw_only=True, forbid_unknown_fields=True):
     mode: Mode
     arrival_rate: Positive
     ttft_s: Positive
@@ -90,20 +82,12 @@ class _Online(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     ttst_s: Positive | None = None
 
 
-class _Capacity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    model: str
-    prefill_nodes: Count
-    decode_nodes: Count
-    workload: str
+class _Capacity(Deployment, frozen=True, kw_only=True, forbid_unknown_fields=True):
     mode: Mode
     agents_per_s: Positive
 
 
-class _Shares(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    model: str
-    prefill_nodes: Count
-    decode_nodes: Count
-    workload: str
+class _Shares(Deployment, frozen=True, kw_only=True, forbid_unknown_fields=True):
     mode: Mode
     arrival_rate: Positive
     shares: dict[str, Positive]

@@ -32,9 +32,9 @@ class Name(_Record, frozen=True):
 
 
 class Prose(_Record, frozen=True):
-    """A sentence of the program that is English in every output, such as an assumption.
+    """A sentence that the program makes in English for every output, such as an assumption.
 
-    Reports of other languages say it in their words where phrases.yaml has it.
+    Reports in other languages say it in theirs where phrases.yaml has it.
     """
 
     text: str
