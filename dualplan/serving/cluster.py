@@ -211,8 +211,7 @@ def _check_buffers(
     staging = scenario.settings.staging
     if mode == "oracle" or staging == "gds":
         return
-    block = scenario.workload.block
-    hits = np.floor(turns.context / block) * block
+    hits = kv.hit_tokens(turns.context, scenario.workload.block)
     loaded = float((hits * per_token + np.where(hits > 0, state, 0.0)).max())
     before = float(((turns.context + turns.append) * per_token).max()) + state
     needs = {"prefill": loaded, "decode": before if staging == "host" else loaded}
