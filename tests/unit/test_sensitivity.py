@@ -87,6 +87,13 @@ def test_tornado_bars_are_answers():
     assert widths == sorted(widths, reverse=True)
 
 
+def test_bars_of_memory_are_answers_where_experts_are_held_twice():
+    # the fitted deployment holds some experts twice; the weights of both are in memory at any capacity
+    bar = next(bar for bar in tornado(dualplan.load(PAPER)) if bar.parameter.name == "hbm_capacity")
+    more = evaluate(dualplan.load(PAPER, [f"hardware.gpu.hbm_capacity={bar.high_value:.0f}B"]))
+    assert bar.high == pytest.approx(more.turns_per_s, rel=1e-6)
+
+
 def test_a_fitted_set_keeps_the_machine_as_it_is():
     held = {parameter.name for parameter in held_by_fitted_set(dualplan.load(PAPER))}
     assert {"hbm_bandwidth", "prefill_efficiency"} <= held

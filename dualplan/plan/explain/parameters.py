@@ -13,7 +13,7 @@ import msgspec
 from dualplan.errors import InputError, did_you_mean
 from dualplan.model.demand import side_memory
 from dualplan.model.symbolic import value_of
-from dualplan.plan.problem import Setup, balance_factor, build, given_collectives
+from dualplan.plan.problem import Setup, balance_factor, build, given_collectives, redundant_experts
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.scenario import CollectiveLoad
 from dualplan.spec.workload import Workload, per_turn_means, scaled_to
@@ -96,7 +96,7 @@ def _machine(name: str, key: str, unit: str, meaning: str, most: float | None, w
             scenario = msgspec.structs.replace(scenario, **{field: hardware})
             if key.startswith("gpu."):
                 parallel = getattr(setup, f"{one}_parallel")
-                memories[f"{one}_memory"] = side_memory(scenario.model, parallel, hardware)
+                memories[f"{one}_memory"] = side_memory(scenario.model, parallel, hardware, redundant_experts(scenario))
         return msgspec.structs.replace(setup, scenario=scenario, **memories)
 
     return Parameter(
