@@ -92,6 +92,8 @@ def plan(
         raise UsageError("--finalists belongs to --confirm")
     scenarios, slo_defaults = _scenarios(flags, candidates, mixed)
     demand = _demand(scenarios[0], agents, within)
+    if demand is not None:
+        scenarios = _without_given_nodes(scenarios)
     if demand is None and not upgrades:
         raise UsageError("no demand: give --arrival-rate R, --turn-rate R, or --agents N --within 2h")
     for text, option in ((fleet, "--fleet"), (confirm, "--confirm")):
@@ -155,6 +157,20 @@ def plan(
 def _given(**values: Any) -> tuple[str, ...]:
     """The flags of this command that were given and that its figures depend on."""
     return tuple("--" + name.replace("_", "-") for name, value in values.items() if value)
+
+
+def _without_given_nodes(scenarios: list[Scenario]) -> list[Scenario]:
+    """Scenarios that do not list node counts as given, because a demand is planned with any; flags are told so."""
+    import msgspec
+
+    keys = ("prefill_nodes", "decode_nodes")
+    flags = [place for key in keys if (place := scenarios[0].origins.get(key, "")).startswith("--")]
+    if flags:
+        note(f"{' and '.join(flags)} not used: plan chooses the nodes of both sides for a demand")
+    return [
+        msgspec.structs.replace(one, origins={key: place for key, place in one.origins.items() if key not in keys})
+        for one in scenarios
+    ]
 
 
 def _scenarios(flags: ScenarioFlags, candidates: str | None, mixed: bool) -> tuple[list[Scenario], tuple[str, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Literal
@@ -99,8 +100,11 @@ def reasons_of(
     reasons = _range_reasons(setup, found)
     slo = setup.scenario.settings.slo
     if check is not None and check.utilization > 1:
-        times = f"{check.utilization:.3g} times what the deployment carries"
-        reasons.append(Reason(f"The demand of {check.turns_per_s:.4g} turns/s is {times}.", DEMAND))
+        text = f"Nothing of the demand of {check.turns_per_s:.4g} turns/s is carried."
+        if check.utilization < math.inf:
+            times = f"{check.utilization:.3g} times what the deployment carries"
+            text = f"The demand of {check.turns_per_s:.4g} turns/s is {times}."
+        reasons.append(Reason(text, DEMAND))
     if slo.ttft is not None and ttft > slo.ttft:
         text = f"TTFT is at least {ttft:.3g} s (unloaded, a lower bound); {slo.ttft:.3g} s are asked for."
         reasons.append(Reason(text, TTFT))

@@ -95,7 +95,7 @@ def verdict(answer: Evaluation) -> list[str]:
         lines.append(f"Demand     {significant(check.turns_per_s)} turns/s: {share}")
         if near := near_limit(used, LEAVE_ROOM if answer.classes else SIMULATE):
             lines.append(f"Near limit {near}")
-    where = "At that   " if check is None else "At demand "
+    where = "At that   " if check is None or check.utilization > 1 else "At demand "
     times = f"unloaded TTFT of a mean turn {show(answer.ttft_unloaded_s, 's')} (a lower bound), TPOT "
     lines.append(f"{where} {times}{show(answer.tpot_s, 's')}")
     if answer.pairs is not None and not answer.scenario.variants:
@@ -319,7 +319,8 @@ def _show_resources(answer: Evaluation, console: Console, width: int) -> None:
     shown = [load for load in loads if load.utilization >= QUIET]
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("Resource", max_width=38)
-    check = answer.demand_check
+    # a demand that is not carried has no use of its own: what it would take is said above
+    check = answer.demand_check if answer.demand_check and answer.demand_check.utilization <= 1 else None
     for header in ("load", "capacity", "used", *(["at demand"] if check else [])):
         table.add_column(header, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
@@ -328,7 +329,7 @@ def _show_resources(answer: Evaluation, console: Console, width: int) -> None:
         amounts = [_amount(value, load.unit) for value in (load.load, load.capacity)]
         binds = load.name == answer.bottleneck.resource and load.utilization > 1 - 1e-9
         used = f"{100 * load.utilization:.0f} %"
-        at_demand = [f"{100 * load.utilization * min(check.utilization, 1):.0f} %"] if check else []
+        at_demand = [f"{100 * load.utilization * check.utilization:.0f} %"] if check else []
         table.add_row(_name(load), *amounts, used, *at_demand, bar, style="bold yellow" if binds else None)
     console.print(Padding(table, (0, 0, 0, 2), expand=False), width=width)
     if len(shown) < len(loads):

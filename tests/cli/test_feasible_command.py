@@ -312,3 +312,18 @@ def test_which_assumptions_bear_on_an_answer_follows_from_what_binds(flags, bind
     for text_of in data["assumptions"]:
         if text_of.startswith(("steady", "compute times")) or "unknown" in text_of:
             assert text_of in text
+
+
+def test_no_use_at_a_demand_that_is_not_carried():
+    carried = dualplan("feasible", PAPER, "--arrival-rate=0.3").stdout
+    assert "at demand" in carried and "At demand" in carried
+    above = dualplan("feasible", PAPER, "--arrival-rate=0.9").stdout
+    assert "times what the deployment carries" in " ".join(above.split())
+    assert "at demand" not in above and "At demand" not in above and "At that" in above
+
+
+def test_a_deployment_without_a_rate_carries_nothing():
+    done = dualplan("feasible", PAPER, "--prefill-parallel=ep=1,tp=8,dp=2", "--arrival-rate=0.3")
+    assert done.returncode == 4
+    assert "Nothing of the demand of 47.1 turns/s is carried." in " ".join(done.stdout.split())
+    assert "inf" not in done.stdout.split()

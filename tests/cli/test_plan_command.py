@@ -65,6 +65,12 @@ def test_what_a_ranking_rests_on_stands_beside_it():
     assert nothing["assumptions"][-1] == "given: --arrival-rate, --max-nodes"
 
 
+def test_node_counts_beside_a_demand_are_said_to_be_unused():
+    done = dualplan("plan", PAPER, "--arrival-rate=0.3", "--prefill=3", "--decode=5", "--json")
+    assert "--prefill and --decode not used" in done.stderr
+    assert json.loads(done.stdout)["assumptions"][-1] == "given: --arrival-rate"
+
+
 def test_three_ways_to_ask_for_the_same():
     rate = plan("--arrival-rate=0.25", *TWO)["plans"]
     turns = plan(f"--turn-rate={0.25 * 157}", *TWO)["plans"]

@@ -99,7 +99,8 @@ def _boxes(answer: Evaluation, labels: Labels) -> dict[str, str]:
 
 def resources_table(answer: Evaluation) -> Table:
     """Every resource, the fullest first."""
-    check = answer.demand_check
+    # a demand that is not carried has no use of its own
+    check = answer.demand_check if answer.demand_check and answer.demand_check.utilization <= 1 else None
     loads = sorted(answer.loads, key=lambda load: -load.utilization)
     header = [say(f"column.{name}") for name in ("resource", "load", "capacity")]
     if check is not None:
@@ -109,7 +110,7 @@ def resources_table(answer: Evaluation) -> Table:
     for index, load in enumerate(loads):
         cells: list[Text] = [_load_name(load), amount(load.load, load.unit), amount(load.capacity, load.unit)]
         if check is not None:
-            cells.append(per_cent(load.utilization * min(check.utilization, 1)))
+            cells.append(per_cent(load.utilization * check.utilization))
         binds = load.utilization > 1 - 1e-9
         if binds:
             marked.append(index)
