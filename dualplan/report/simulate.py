@@ -336,8 +336,8 @@ def _round_seconds(value: float) -> str:
     return f"{math.ceil(value / step) * step:.0f}s"
 
 
-def assumptions(answer: Answer, result: Result) -> list[str]:
-    """What the figures rest on, a phrase each."""
+def assumptions(answer: Answer, result: Result, *more: Result) -> list[str]:
+    """What the figures rest on, a phrase each: of a result, and of others that stand beside it."""
     laid, settings = result.cluster, result.cluster.scenario.settings
     found = [f"service times: {laid.times.origin}", f"workload: {answer.trajectories.origin}", *laid.notes]
     runs = max((len(times) for times in answer.job_times), default=0)
@@ -346,10 +346,15 @@ def assumptions(answer: Answer, result: Result) -> list[str]:
             f"completion times are means of {runs} runs, seeds from {result.seed} on; other figures are of the first"
         )
     if result.kind == "online":
-        found.append(
-            f"run of {result.simulated_s:.0f} s, turns that end in the first {result.warm_up_s:.0f} s do not count; "
-            "capacity and completion times depend on the length of the run"
+        lengths: dict[tuple[float, float], list[str]] = {}
+        for one in (result, *more):
+            lengths.setdefault((one.simulated_s, one.warm_up_s), []).append(one.label)
+        runs_text = "; ".join(
+            (f"{', '.join(labels)}: " if len(lengths) > 1 else "")
+            + f"run of {length:.0f} s, turns that end in the first {warm_up:.0f} s do not count"
+            for (length, warm_up), labels in lengths.items()
         )
+        found.append(f"{runs_text}; capacity and completion times depend on the length of the run")
         limits = [
             f"{title} {show(limit, 's')} ({'given' if name in answer.slo_given else 'default, DualPath section 7'})"
             for name, title, limit in (("ttft", "TTFT", answer.slo.ttft), ("tpot", "TPOT", answer.slo.tpot))

@@ -25,7 +25,9 @@ def show_answer(answer: Answer, documents: Sequence[dict[str, Any]], console: Co
     hardware = first["hardware"]
     if first["decode_hardware"] != hardware:
         hardware += f" + {first['decode_hardware']}"
-    console.print(f"{first['model']} · {hardware} · {first['workload']} · {nodes}", style="bold")
+    console.print(
+        f"{answer.shown[0].cluster.scenario.model.title} · {hardware} · {first['workload']} · {nodes}", style="bold"
+    )
     console.print()
     if answer.interrupted:
         _show_interrupted(answer, console)
@@ -43,7 +45,7 @@ def show_answer(answer: Answer, documents: Sequence[dict[str, Any]], console: Co
         _say(console, f"Note: {note}.", hanging=0)
     console.print()
     console.print("  Assumed (all figures and their sources: --json)", style="dim")
-    for line in assumptions(answer, answer.shown[0]):
+    for line in assumptions(answer, *answer.shown):
         console.print(_wrapped(line, console.width))
 
 
@@ -217,7 +219,7 @@ def _show_rows(documents: Sequence[dict[str, Any]], console: Console) -> None:
     elif first["kind"] == "offline":
         heads = ("mode", "JCT", "turns/s", "TTFT", "TPOT", "speed-up")
     else:
-        heads = ("mode", "turns/s", "TTFT", "TTST", "TPOT", "SLO", "speed-up")
+        heads = ("mode", "turns/s", "TTFT", "TTST", "TPOT", "SLO", "TTFT gain")
     table: list[tuple[str, ...]] = []
     for row in documents:
         times = f"{significant(row[key])}x" if row[key] else "-"

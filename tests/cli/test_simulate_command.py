@@ -156,6 +156,18 @@ def test_modes_side_by_side():
     assert max(map(len, people.splitlines())) <= 80
 
 
+def test_a_comparison_says_what_its_runs_and_its_gain_are():
+    flags = (PAPER, "--arrival-rate=0.6", "--duration=900s", "--compare=basic,oracle")
+    rows = answer(*flags, code=4)["modes"]
+    people = " ".join(dualplan("simulate", *flags).stdout.split())
+    assert people.startswith("DeepSeek-V3.2 ·") and "TTFT gain" in people
+    assert rows[1]["speedup_over_basic"] == pytest.approx(rows[0]["ttft_s"]["mean"] / rows[1]["ttft_s"]["mean"])
+    # the stop rule ends the run of basic early
+    assert rows[0]["simulated_s"] < rows[1]["simulated_s"] == 900
+    for row in rows:
+        assert f"{row['mode']}: run of {row['simulated_s']:.0f} s" in people
+
+
 def test_same_seed_same_bytes():
     one, two = (dualplan("simulate", *SMALL, "--seed", "7", "--json").stdout for _ in range(2))
     assert one == two and json.loads(one)["seed"] == 7
