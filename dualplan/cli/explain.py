@@ -139,6 +139,8 @@ WORDS = {
     "the rate": "throughput",
     "p/d": "range",
     "p/d range": "range",
+    "p/d ratio": "range",
+    "pd_ratio": "range",
     "pd": "range",
     "ttft": "ttft_unloaded_s",
     "tpot": "tpot_s",

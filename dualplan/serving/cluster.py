@@ -31,6 +31,7 @@ from dualplan.spec.choices import Mode
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.parallel import Parallel, default_parallel, hosted
 from dualplan.spec.scenario import Scenario
+from dualplan.units import show
 
 _KINDS = {
     "basic": k.ONE_SIDE,
@@ -163,7 +164,8 @@ def cluster(
 def _part(nodes: int | None, clusters: int) -> int | None:
     """Nodes of a side in each of equal clusters."""
     if nodes is not None and nodes % clusters:
-        raise InputError("--clusters", f"{nodes} nodes of a side cannot be split into {clusters} equal clusters")
+        what = f"{nodes} {'node' if nodes == 1 else 'nodes'} of a side cannot be split into {clusters} equal clusters"
+        raise InputError("--clusters", what)
     return None if nodes is None else nodes // clusters
 
 
@@ -220,8 +222,8 @@ def _check_buffers(
     for (name, need), side in zip(needs.items(), sides, strict=True):
         if need > min(side.buffers):
             raise InfeasibleError(
-                f"The longest context does not fit the host buffer of a {name} node: {need / 1e9:.3g} GB, "
-                f"dram.kv_buffer is {min(side.buffers) / 1e9:.3g} GB."
+                f"The longest context does not fit the host buffer of a {name} node: {show(need, 'B')}, "
+                f"dram.kv_buffer is {show(min(side.buffers), 'B')}."
             )
 
 
@@ -260,17 +262,17 @@ def _side(
         if parallel.tp != usual:
             notes.append(
                 f"{name}: {parallel.tp} GPUs in tensor parallel, the fewest that hold the weights and the longest "
-                f"context ({longest / 1e9:.1f} GB)"
+                f"context ({show(longest, 'B')})"
             )
     if memory.kv_bytes_per_gpu <= 0:
         raise InfeasibleError(
-            f"Weights do not fit on the {name} side: {memory.weight_bytes_per_gpu / 1e9:.1f} GB a GPU under "
-            f"{parallel}, {memory.usable_bytes_per_gpu / 1e9:.1f} GB are usable."
+            f"Weights do not fit on the {name} side: {show(memory.weight_bytes_per_gpu, 'B')} a GPU under "
+            f"{parallel}, {show(max(memory.usable_bytes_per_gpu, 0.0), 'B')} are usable."
         )
     if room < longest:
         raise InfeasibleError(
-            f"The longest context does not fit on the {name} side: {longest / 1e9:.2f} GB, an engine of "
-            f"{parallel.tp} GPU has {room / 1e9:.2f} GB beside the weights."
+            f"The longest context does not fit on the {name} side: {show(longest, 'B', 4)}, an engine of "
+            f"{parallel.tp} {'GPU' if parallel.tp == 1 else 'GPUs'} has {show(room, 'B', 4)} beside the weights."
         )
     engines = gpus // parallel.tp
     group = 1

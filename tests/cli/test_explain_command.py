@@ -56,7 +56,10 @@ def test_names_as_they_are_printed(word, name):
     assert {equation["name"] for equation in answer(word)["equations"]} == {name}
 
 
-@pytest.mark.parametrize(("word", "group"), [("rate", "throughput"), ("P/D", "range"), ("latencies", "latency")])
+@pytest.mark.parametrize(
+    ("word", "group"),
+    [("rate", "throughput"), ("P/D", "range"), ("P/D ratio", "range"), ("pd_ratio", "range"), ("latencies", "latency")],
+)
 def test_everyday_words_for_groups(word, group):
     assert {equation["group"] for equation in answer(word)["equations"]} == {group}
 

@@ -489,3 +489,12 @@ def test_engines_across_nodes_are_not_simulated(side, degrees):
     found = scenario(f"{side}.parallel={degrees}", prefill=3, decode=3)
     with pytest.raises(InputError, match=rf"{side}\.parallel: engines of tp=\d+ that lie across nodes of 8 GPUs"):
         cluster(found, PEOPLE, times=BUSY)
+
+
+def test_what_does_not_fit_is_said_in_fitting_units():
+    long, two = equal(1, 1e9, 1, 1), ("prefill.parallel=tp=2,dp=4",)
+    for sets, engine in (((), "1 GPU has"), (two, "2 GPUs has")):
+        with pytest.raises(InfeasibleError, match=rf"prefill side: [\d.]+ TB, an engine of {engine} [\d.]+ GB beside"):
+            cluster(scenario(*sets), long, times=BUSY)
+    with pytest.raises(InputError, match="1 node of a side cannot be split into 2"):
+        cluster(scenario(), long, clusters=2)
