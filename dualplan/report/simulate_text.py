@@ -204,7 +204,12 @@ def _show_resources(document: dict[str, Any], console: Console) -> None:
     _say(
         console,
         "prefill compute is work over that of full passes, as feasible counts; passes run while any turn is there, so "
-        "their busy share is high at any load.",
+        "their busy share is high at any load."
+        + (
+            " All other shares, and the sequences that decode, are of the whole run, its filling included."
+            if document["warm_up_s"]
+            else ""
+        ),
         hanging=0,
         style="dim",
     )

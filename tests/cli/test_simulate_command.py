@@ -168,6 +168,12 @@ def test_a_comparison_says_what_its_runs_and_its_gain_are():
         assert f"{row['mode']}: run of {row['simulated_s']:.0f} s" in people
 
 
+def test_shares_of_a_run_with_a_warm_up_are_said_to_be_of_all_of_it():
+    online = dualplan("simulate", PAPER, "--arrival-rate=0.05", "--duration=900s").stdout
+    assert "of the whole run, its filling included" in " ".join(online.split())
+    assert "whole run" not in dualplan("simulate", *SMALL).stdout
+
+
 def test_same_seed_same_bytes():
     one, two = (dualplan("simulate", *SMALL, "--seed", "7", "--json").stdout for _ in range(2))
     assert one == two and json.loads(one)["seed"] == 7
