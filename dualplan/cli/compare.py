@@ -39,6 +39,7 @@ def compare(
     from dualplan.report.compare import Compared, names_of, output
 
     for one in flags:
+        one.said = flags[0].said  # what holds for several scenarios is said once
         try:
             answers.append(evaluate(one.resolve(mixed=True)))
         except InputError as error:

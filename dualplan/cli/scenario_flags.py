@@ -94,7 +94,7 @@ class ScenarioFlags:
     def __init__(self, values: dict[str, Any]) -> None:
         self.file: Path | None = values["file"]
         self.values = {name: value for name, value in values.items() if value is not None}
-        self._said: set[str] = set()
+        self.said: set[str] = set()
 
     def resolve(self, over: Iterable[tuple[tuple[str, ...], Node]] = (), *, mixed: bool = False) -> Scenario:
         """The scenario of file and flags, and of values laid over both; uncertain values at their centres.
@@ -127,9 +127,9 @@ class ScenarioFlags:
         from dualplan.plan.assumptions import cautions_on_means, cautions_on_trajectories
 
         for text in [*cautions_on_means(workload), *(cautions_on_trajectories(workload) if simulated else [])]:
-            if text not in self._said:
+            if text not in self.said:
                 note(text)
-                self._said.add(text)
+                self.said.add(text)
 
     def workload_path(self) -> Path:
         """Where the workload is, as given: by the flag, or by the scenario file and relative to it."""

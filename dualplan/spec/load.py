@@ -347,7 +347,7 @@ def _is_struct(kind: Any) -> bool:
 
 
 def _decode(node: Node, kind: Any, path: str, problems: list[str]) -> Any:
-    where = f"{node.place}: {path}" if path else node.place
+    where = _where(node.place, path)
     extra: Mapping[str, Any] = {}
     if typing.get_origin(kind) is Annotated:
         for meta in kind.__metadata__:
@@ -383,6 +383,11 @@ def _decode(node: Node, kind: Any, path: str, problems: list[str]) -> Any:
         return None
 
 
+def _where(place: str, path: str) -> str:
+    """A place and the key there; the place alone where it is a flag that names the key."""
+    return f"{place}: {path}" if path and not place.endswith(f" {path}") else place
+
+
 def _decode_union(node: Node, options: tuple[Any, ...], path: str, problems: list[str]) -> Any:
     if node.value is None and type(None) in options:
         return None
@@ -395,7 +400,7 @@ def _decode_union(node: Node, options: tuple[Any, ...], path: str, problems: lis
 
 
 def _decode_struct(node: Node, kind: Any, path: str, problems: list[str]) -> Any:
-    where = f"{node.place}: {path}" if path else node.place
+    where = _where(node.place, path)
     if not isinstance(node.value, dict):
         problems.append(
             problem(where, f"{_form(node)}, a mapping is needed", "keys: " + ", ".join(kind.__struct_fields__[:8]))
@@ -410,7 +415,7 @@ def _decode_struct(node: Node, kind: Any, path: str, problems: list[str]) -> Any
         if key not in names:
             problems.append(
                 problem(
-                    f"{child.place}: {inner}", "unknown key", did_you_mean(key, names) or "known: " + ", ".join(names)
+                    _where(child.place, inner), "unknown key", did_you_mean(key, names) or "known: " + ", ".join(names)
                 )
             )
             continue

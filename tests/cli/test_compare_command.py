@@ -71,6 +71,14 @@ def test_exit_codes(other):
     assert missing.returncode == 3 and "nope.yaml" in missing.stderr and "nowhere.yaml" in missing.stderr
 
 
+def test_a_caution_is_said_once_and_a_fault_names_its_key_once(other):
+    done = dualplan("compare", PAPER, other, "--set", "workload.append=500")
+    assert done.stderr.count("prints means over trajectories") == 1
+    wrong = dualplan("compare", PAPER, other, "--set", "workload.append=0")
+    assert wrong.returncode == 3
+    assert wrong.stderr.splitlines() == ['--set workload.append: "0" must be greater than 0']
+
+
 @pytest.fixture
 def wider(tmp_path):
     """More storage NICs and memory: a higher rate, and no P/D at which all of the NICs could be busy."""

@@ -136,7 +136,7 @@ def test_laying_values_over_a_tree():
     assert (machine.nic.count, machine.nic.rate, decode(tree, Machine).nic.count) == (4, 1e9, 1)
     over = merged(tree, parse_yaml("nic: {rate: 2GB/s}\n", "n.yaml"))
     assert decode(over, Machine).nic == Nic(1, 2e9)
-    with pytest.raises(InputError, match=r"^--set nic\.count: nic\.count: "):
+    with pytest.raises(InputError, match=r"^--set nic\.count: \"many\""):
         decode(with_value(tree, ("nic", "count"), flag_node("many", "--set nic.count")), Machine)
 
 
