@@ -109,7 +109,7 @@ def speed_up_errors(model):
     return found
 
 
-@pytest.mark.parametrize(("model", "limit"), [("deepseek-v3.2", 0.03), missed("ds-27b", 0.03, reason="3.7 %")])
+@pytest.mark.parametrize(("model", "limit"), [("deepseek-v3.2", 0.03), ("ds-27b", 0.03)])
 def test_median_of_speed_up_over_basic(model, limit):
     assert np.median(speed_up_errors(model)) < limit
 
@@ -188,7 +188,7 @@ def test_balance_of_storage_nics(policy, published):
     # published as equal, for their storage NICs are
     [
         (("basic", 1, 1), ("basic", 1, 2), 0.01),
-        missed(("dual-path", 1, 1), ("basic", 2, 1), 0.06, reason="9.3 %"),
+        missed(("dual-path", 1, 1), ("basic", 2, 1), 0.06, reason="9.8 %"),
         (("dual-path", 2, 1), ("dual-path", 1, 2), 0.06),
     ],
 )
