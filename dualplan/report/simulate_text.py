@@ -159,7 +159,8 @@ def _show_result(document: dict[str, Any], console: Console) -> None:
     )
     peak = document["peaks"]
     lines = {
-        "TTFT is": shares,
+        # a read ends, for the engine, when the next pass takes the turn in: a long share need not be a slow NIC
+        "TTFT is": f"{shares} (read: until the next pass, however fast the NICs are)",
         "Working set": f"{show(document['working_set_mean_bytes'], 'B')} on average, at most "
         f"{show(peak['working_set_bytes'], 'B')}",
         "Host buffer": f"at most {show(peak['prefill_buffer_bytes_per_node'], 'B')} a prefill node, "
