@@ -150,6 +150,8 @@ def plan(
         },
     )
     emit(output(answer), fmt, as_json, output_file)
+    if answer.purchase is not None and answer.purchase.interrupted:
+        raise KeyboardInterrupt
     if not answer.feasible and not exit_zero:
         raise typer.Exit(4)
 
@@ -306,12 +308,12 @@ def _answer(
             purchase = find_plans(found, wanted, splits=call["splits"], progress=shown)
         if call["finalists"] is not None:
             purchase = _confirmed(flags, purchase, found, call["finalists"])
-        if call["fleet"]:
+        if call["fleet"] and not purchase.interrupted:
             from dualplan.plan.purchase.fleet import cheapest_fleet
 
             fleet = cheapest_fleet(found, wanted)
     upgraded, upgrades = None, None
-    if call["upgrades"]:
+    if call["upgrades"] and not (purchase is not None and purchase.interrupted):
         upgraded = _upgraded(scenario, purchase)
     if upgraded is not None:
         from dualplan.plan.purchase.upgrades import upgrades as evaluate_upgrades

@@ -50,7 +50,7 @@ def output(answer: Answer) -> Output:
 
 def _rows(data: dict[str, Any]) -> list[dict[str, Any]]:
     """The plans with the same keys in every row."""
-    nothing = dict.fromkeys(("slo_met", "ttft_s", "tpot_s", "turns_per_s", "steady", "reason"))
+    nothing = dict.fromkeys(("slo_met", "ttft_s", "tpot_s", "turns_per_s", "steady", "reason", "refused"))
     return [plan | {"confirmed": plan["confirmed"] or nothing} for plan in data["plans"]]
 
 
@@ -116,6 +116,13 @@ def plan_lines(plan: Plan) -> list[str]:
     return lines
 
 
+def interruption(purchase: Purchase) -> str:
+    """What an interrupted simulation leaves open."""
+    done = sum(plan.confirmed is not None for plan in (*purchase.plans, *purchase.rejected))
+    left = sum(plan.confirmed is None for plan in purchase.plans)
+    return f"INTERRUPTED  {done} of {done + left} plans were simulated; the others are as the steady model has them"
+
+
 def basis_lines(answer: Answer) -> list[str]:
     """What a ranking rests on before anything else: prices with their origin, the share of the peak that prefill
     reaches.
@@ -173,6 +180,9 @@ def show_answer(answer: Answer, console: Console) -> None:
     purchase = answer.purchase
     if purchase is not None:
         line()
+        if purchase.interrupted:
+            line(interruption(purchase), "yellow", hanging=13)
+            line()
         if purchase.plans:
             first, *rest = plan_lines(purchase.plans[0])
             line(first, "bold green")
@@ -321,6 +331,8 @@ def markdown(answer: Answer) -> str:
     """The answer as a short Markdown document."""
     lines = [f"## {headline(answer)}", ""]
     purchase = answer.purchase
+    if purchase is not None and purchase.interrupted:
+        lines += [f"- {interruption(purchase)}"]
     if purchase is not None and purchase.plans:
         lines += [f"- {' '.join(text.split())}" for text in [*plan_lines(purchase.plans[0]), *basis_lines(answer)]]
         lines += [

@@ -67,6 +67,7 @@ def document(answer: Answer) -> dict[str, Any]:
         "candidates": [_candidate(kind, wanted or Wanted(turns_per_s=1.0)) for kind in answer.kinds],
         "plans": [] if purchase is None else [plan_row(plan, i + 1) for i, plan in enumerate(purchase.plans)],
         "rejected": [] if purchase is None else [plan_row(plan, None) for plan in purchase.rejected],
+        "interrupted": purchase is not None and purchase.interrupted,
         "misses": misses,
         "nearest_miss": misses[0] if misses and best is None else None,
         "fleet": None if answer.fleet is None else _fleet(answer.fleet),
@@ -181,6 +182,7 @@ def _confirmed(found: Confirmed) -> dict[str, Any]:
         "turns_per_s": found.turns_per_s,
         "steady": found.steady,
         "reason": found.reason or None,
+        "refused": found.refused,
     }
 
 
@@ -243,6 +245,8 @@ def _reasons(answer: Answer) -> list[str]:
 def rejection(plan: Plan) -> str:
     """Why the simulation ruled a plan out, a sentence."""
     reason = plan.confirmed.reason if plan.confirmed else ""
+    if plan.confirmed and plan.confirmed.refused:
+        return f"{plan.label}: it cannot be simulated, {reason}."
     return f"{plan.label}: the simulation misses the SLO, {reason}."
 
 

@@ -250,6 +250,17 @@ def test_interrupted_while_waiting_for_input():
     assert errors.decode().splitlines()[-1] == "interrupted"
 
 
+def test_interrupted_confirmation_prints_the_steady_plan():
+    process = start("plan", PAPER, "--arrival-rate=4", "--hardware=dgx-h200", "--confirm", "--fleet")
+    while b"simulating" not in (said := process.stderr.readline()):
+        assert said, "it ended before it simulated"
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert b"INTERRUPTED  0 of 3 plans were simulated" in output and b"BUY" in output and b"Rate " in output
+    assert errors.decode().splitlines()[-1] == "interrupted"
+
+
 def test_interrupted_sweep_keeps_what_is_done(tmp_path):
     """Finished points are whole lines of the file, standard error says how many, and the same command goes on."""
     target = tmp_path / "points.jsonl"

@@ -2,12 +2,13 @@
 
 import pytest
 
-from dualplan.errors import InfeasibleError
+from dualplan.errors import InfeasibleError, InputError
 from dualplan.plan.purchase import confirm as module
 from dualplan.plan.purchase.confirm import confirmed
 from dualplan.plan.purchase.cost import Prices
 from dualplan.plan.purchase.search import Wanted, find_plans, kinds, rank
 from dualplan.plan.sweep.simulated_point import Simulated
+from dualplan.report.plan_document import rejection
 from tests.unit.test_purchase import scenario
 
 PRICES = Prices(per_hour={"dgx-h100": 30.0, "dgx-h200": 31.0, "mi300x-8": 32.0})
@@ -116,3 +117,54 @@ def test_a_split_that_is_cheaper_than_what_keeps_the_slo_is_not_listed(monkeypat
     assert best.confirmed.slo_met and best.label not in {plan.label for plan in steady.plans}
     assert all(rank(plan) >= rank(best) for plan in found.plans)
     assert len(asked) == len(set(asked)) == len(found.rejected) + 1
+
+
+def test_an_interruption_leaves_what_was_confirmed_and_the_steady_plans(monkeypatch):
+    answers(monkeypatch, {"dgx-h100": 0, "dgx-h200": 0, "mi300x-8": 0})
+    simulate, calls = module.simulate_point, []
+
+    def stopped(*arguments):
+        calls.append(arguments)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return simulate(*arguments)
+
+    monkeypatch.setattr(module, "simulate_point", stopped)
+    steady = find_plans(candidates(), WANTED, splits=2)
+    found = confirmed(steady, candidates(), Simulated())
+    assert found.interrupted and not found.rejected
+    assert found.plans[0].label == steady.plans[0].label and found.plans[0].confirmed.slo_met
+    assert all(plan.confirmed is None for plan in found.plans[1:])
+    assert {plan.label for plan in found.plans} == {plan.label for plan in steady.plans}
+
+
+def refusing(monkeypatch, refused):
+    """The made-up simulation, which refuses some kinds of nodes and has all others keep the SLO."""
+    answers(monkeypatch, {"dgx-h100": 0, "dgx-h200": 0, "mi300x-8": 0})
+    simulate = module.simulate_point
+
+    def simulated(scenario, call, pairs):
+        if scenario.hardware.name in refused:
+            raise InputError("variants", "nodes that differ have no times", "leave them out")
+        return simulate(scenario, call, pairs)
+
+    monkeypatch.setattr(module, "simulate_point", simulated)
+
+
+def test_one_that_is_refused_does_not_end_the_others(monkeypatch):
+    steady = find_plans(candidates(), WANTED)
+    first = steady.plans[0]
+    refusing(monkeypatch, {first.kind.name})
+    found = confirmed(steady, candidates(), Simulated())
+    assert [plan.label for plan in found.rejected] == [first.label]  # and no roomier one
+    said = rejection(found.rejected[0])
+    assert said.startswith(f"{first.label}: it cannot be simulated, variants: nodes that differ have no times")
+    assert [plan.label for plan in found.plans] == [plan.label for plan in steady.plans[1:]]
+    assert all(plan.confirmed.slo_met for plan in found.plans)
+
+
+def test_where_none_can_be_simulated_the_fault_is_the_answer(monkeypatch):
+    refusing(monkeypatch, {"dgx-h100", "dgx-h200", "mi300x-8"})
+    with pytest.raises(InputError, match="nodes that differ have no times") as caught:
+        confirmed(find_plans(candidates(), WANTED), candidates(), Simulated())
+    assert len(caught.value.problems) == 1

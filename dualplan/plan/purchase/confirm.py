@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from dualplan.errors import InfeasibleError
+from dualplan.errors import InfeasibleError, InputError
 from dualplan.plan.purchase.runner_up import with_reasons
 from dualplan.plan.purchase.search import Confirmed, Kind, Plan, Purchase, Wanted, find_plans, rank
 from dualplan.plan.sweep.simulated_point import Simulated, simulate_point
@@ -26,15 +26,23 @@ Report = Callable[[Plan], None]
 
 
 def confirm(plan: Plan, wanted: Wanted, call: Simulated) -> Confirmed:
-    """An online run of a plan at the demand. Raises InputError where the scenario cannot be simulated."""
+    """An online run of a plan at the demand; the reason where the simulation refuses it."""
     scenario = plan.kind.scenario
     rate = wanted.turns_per_s / mean_turns(scenario.workload)
     demand = Demand(arrival_rate=rate)
     settings = msgspec.structs.replace(scenario.settings, demand=demand)
     try:
         row = simulate_point(msgspec.structs.replace(scenario, settings=settings), call, {})
-    except InfeasibleError as error:
-        return Confirmed(slo_met=False, ttft_s=None, tpot_s=None, turns_per_s=0.0, steady=None, reason=str(error))
+    except (InfeasibleError, InputError) as error:
+        return Confirmed(
+            slo_met=False,
+            ttft_s=None,
+            tpot_s=None,
+            turns_per_s=0.0,
+            steady=None,
+            reason="; ".join(str(error).splitlines()),
+            refused=isinstance(error, InputError),
+        )
     return Confirmed(
         slo_met=bool(row["slo_met"]),
         ttft_s=row["ttft_s.mean"],
@@ -57,7 +65,9 @@ def confirmed(
     their other splits, so that no plan that was not simulated is cheaper than those that are confirmed.
 
     One that fails moves to ``rejected`` with its reason, and the cheapest deployment of its kind with more head-room
-    queues up instead, TRIES of a kind in all. Plans that are not simulated stay behind those that are confirmed.
+    queues up instead, TRIES of a kind in all; not after one that cannot be simulated. Plans that are not simulated stay
+    behind those that are confirmed, also where an interruption ends it early. Raises InputError where no plan could be
+    simulated.
     """
     wanted = purchase.wanted
     by_name = {kind.name: kind for kind in kinds}
@@ -72,25 +82,40 @@ def confirmed(
         last, tried = max(map(rank, passed)), {plan.label for plan in (*passed, *rejected)}
         return [plan for plan in plans if rank(plan) > last and plan.label not in tried]
 
-    while len(passed) < finalists:
-        if not waiting and passed:
-            waiting, splits = dearer(splits), []
-        if not waiting:
-            break
-        tried = min(waiting, key=rank)
-        waiting.remove(tried)
-        name = tried.kind.name
-        tries[name] += 1
-        if report is not None:
-            report(tried)
-        tried = msgspec.structs.replace(tried, confirmed=confirm(tried, wanted, call), lost_because="")
-        if tried.confirmed is not None and tried.confirmed.slo_met:
-            passed.append(tried)
-            continue
-        rejected.append(tried)
-        if tries[name] < TRIES and not any(plan.kind.name == name for plan in passed):
-            roomier = msgspec.structs.replace(wanted, headroom=max(wanted.headroom, tried.headroom + MORE))
-            waiting += find_plans([by_name[name]], roomier).plans
-    behind = [*waiting, *(dearer(splits) if passed else [])]
+    def simulate_all() -> None:
+        nonlocal waiting, splits
+        while len(passed) < finalists:
+            if not waiting and passed:
+                waiting, splits = dearer(splits), []
+            if not waiting:
+                return
+            tried = min(waiting, key=rank)
+            name = tried.kind.name
+            tries[name] += 1
+            if report is not None:
+                report(tried)
+            found = confirm(tried, wanted, call)
+            # only now, so that one that was interrupted still waits
+            waiting.remove(tried)
+            tried = msgspec.structs.replace(tried, confirmed=found, lost_because="")
+            if found.slo_met:
+                passed.append(tried)
+                continue
+            rejected.append(tried)
+            if not found.refused and tries[name] < TRIES and not any(plan.kind.name == name for plan in passed):
+                roomier = msgspec.structs.replace(wanted, headroom=max(wanted.headroom, tried.headroom + MORE))
+                waiting += find_plans([by_name[name]], roomier).plans
+
+    interrupted = False
+    try:
+        simulate_all()
+    except KeyboardInterrupt:
+        interrupted = True
+    refused = [plan.confirmed.reason for plan in rejected if plan.confirmed and plan.confirmed.refused]
+    if refused and len(refused) == len(rejected) and not (passed or interrupted):
+        raise InputError("", problems=list(dict.fromkeys(refused)))
+    behind = [*waiting, *(dearer(splits) if passed else splits if interrupted else [])]
     ranked = [*sorted(passed, key=rank), *sorted(behind, key=rank)]
-    return msgspec.structs.replace(purchase, plans=tuple(with_reasons(ranked)), rejected=tuple(rejected))
+    return msgspec.structs.replace(
+        purchase, plans=tuple(with_reasons(ranked)), rejected=tuple(rejected), interrupted=interrupted
+    )

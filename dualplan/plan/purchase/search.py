@@ -108,7 +108,9 @@ class Spare(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
-    """What the simulation says of a deployment at the demand: means [s]."""
+    """What the simulation says of a deployment at the demand: means [s]. ``refused``: it did not run, ``reason`` says
+    why.
+    """
 
     slo_met: bool
     ttft_s: float | None
@@ -116,6 +118,7 @@ class Confirmed(msgspec.Struct, frozen=True, kw_only=True):
     turns_per_s: float
     steady: bool | None
     reason: str
+    refused: bool = False
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,7 +168,8 @@ STAGES = ("spare", "range", "rate", "slo", "memory", "parallel")
 
 class Purchase(msgspec.Struct, frozen=True, kw_only=True):
     """The answer: plans, best first; a miss for each kind without a plan, nearest first. ``points``: deployments that
-    were evaluated. ``rejected``: plans that the simulation did not confirm.
+    were evaluated. ``rejected``: plans that the simulation did not confirm. ``interrupted``: it was stopped before the
+    end, so that plans without :class:`Confirmed` are as the steady model has them.
     """
 
     wanted: Wanted
@@ -173,6 +177,7 @@ class Purchase(msgspec.Struct, frozen=True, kw_only=True):
     misses: tuple[Miss, ...]
     points: int
     rejected: tuple[Plan, ...] = ()
+    interrupted: bool = False
 
 
 def kinds(scenarios: Sequence[Scenario], *, mixed: bool = False, snic_counts: Iterable[int] = ()) -> tuple[Kind, ...]:
