@@ -27,6 +27,7 @@ from dualplan.plan.resources import Resource, ordered
 from dualplan.spec.choices import Mode
 from dualplan.spec.scenario import Scenario
 from dualplan.spec.workload import Turn, Workload, mean_turns
+from dualplan.units import show
 
 
 class _Class(msgspec.Struct, frozen=True, kw_only=True):
@@ -239,13 +240,13 @@ def _misfits(classes: Sequence[_Class]) -> dict[str, str]:
             if memory.kv_bytes_per_gpu <= 0:
                 weights = memory.usable_bytes_per_gpu - memory.kv_bytes_per_gpu
                 what = (
-                    f"Weights of all models do not fit on the {side} side: {weights / 1e9:.1f} GB a GPU, "
-                    f"{max(memory.usable_bytes_per_gpu, 0.0) / 1e9:.1f} GB are usable"
+                    f"Weights of all models do not fit on the {side} side: {show(weights, 'B')} a GPU, "
+                    f"{show(max(memory.usable_bytes_per_gpu, 0.0), 'B')} are usable"
                 )
             elif memory.kv_bytes_per_gpu < context:
                 what = (
-                    f"One context of {model.title} does not fit on the {side} side: {context / 1e9:.2f} GB a GPU, "
-                    f"{memory.kv_bytes_per_gpu / 1e9:.2f} GB are left beside all weights"
+                    f"One context of {model.title} does not fit on the {side} side: {show(float(context), 'B')} a GPU, "
+                    f"{show(memory.kv_bytes_per_gpu, 'B')} are left beside all weights"
                 )
             else:
                 continue

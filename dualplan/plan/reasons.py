@@ -15,6 +15,7 @@ from dualplan.plan.problem import Problem, Setup, redundant_experts
 from dualplan.plan.resources import TITLES, few
 from dualplan.spec.parallel import Parallel
 from dualplan.spec.scenario import SideName
+from dualplan.units import show
 
 if TYPE_CHECKING:
     from dualplan.plan.evaluate import DemandCheck
@@ -64,13 +65,13 @@ def misfits(setup: Setup, problem: Problem) -> dict[str, str]:
         context = problem.demand.sequence_bytes * problem.demand.kv_per_gpu[side]
         if memory.kv_bytes_per_gpu <= 0:
             what = (
-                f"Weights do not fit on {where}: {memory.weight_bytes_per_gpu / 1e9:.1f} GB a GPU, "
-                f"{max(memory.usable_bytes_per_gpu, 0.0) / 1e9:.1f} GB are usable"
+                f"Weights do not fit on {where}: {show(memory.weight_bytes_per_gpu, 'B')} a GPU, "
+                f"{show(max(memory.usable_bytes_per_gpu, 0.0), 'B')} are usable"
             )
         elif memory.kv_bytes_per_gpu < context:
             what = (
-                f"One context does not fit on {where}: {context / 1e9:.2f} GB a GPU, "
-                f"{memory.kv_bytes_per_gpu / 1e9:.2f} GB are left beside the weights"
+                f"One context does not fit on {where}: {show(float(context), 'B')} a GPU, "
+                f"{show(memory.kv_bytes_per_gpu, 'B')} are left beside the weights"
             )
         else:
             continue

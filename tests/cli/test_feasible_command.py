@@ -327,3 +327,10 @@ def test_a_deployment_without_a_rate_carries_nothing():
     assert done.returncode == 4
     assert "Nothing of the demand of 47.1 turns/s is carried." in " ".join(done.stdout.split())
     assert "inf" not in done.stdout.split()
+
+
+def test_sizes_of_what_does_not_fit_have_fitting_units():
+    done = dualplan("feasible", PAPER, "--prefill", 2, "--decode", 4, "--set", "workload.context=1e12")
+    assert done.returncode == 4
+    text = " ".join(done.stdout.split())
+    assert "One context does not fit on the prefill side: 48.1 PB a GPU, 7.22 GB are left" in text
