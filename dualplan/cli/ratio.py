@@ -267,7 +267,8 @@ def _print_batch(console: Console, data: dict[str, Any], bars: bool) -> None:
 def _wrapped(console: Console, text: str, style: str | None = None) -> None:
     from textwrap import fill
 
-    console.print(fill(text, max(console.width, 40), break_on_hyphens=False), style=style, soft_wrap=True)
+    wrapped = fill(text, max(console.width, 40), subsequent_indent="  ", break_on_hyphens=False)
+    console.print(wrapped, style=style, soft_wrap=True)
 
 
 def _print_bars(console: Console, values: list[tuple[str, float]]) -> None:

@@ -108,3 +108,14 @@ def test_bad_arguments(arguments, code, expected):
     assert (done.returncode, done.stdout) == (code, "")
     assert expected in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("width", ["60", "80"])
+@pytest.mark.parametrize("flag", ["--batch", "--trend"])
+def test_wrapped_lines_keep_an_indent(width, flag):
+    wide = dualplan("ratio", flag, environment={"COLUMNS": "500"}).stdout.splitlines()
+    narrow = dualplan("ratio", flag, environment={"COLUMNS": width}).stdout.splitlines()
+    starts = {line.split()[0] for line in wide if line.strip()}
+    assert any(line.startswith("  ") for line in narrow)
+    assert all(line.split()[0] in starts for line in narrow if line[:1].strip()), narrow
+    assert all(len(line) <= int(width) for line in narrow)
