@@ -152,6 +152,17 @@ def show(value: float | None, dimension: str, digits: int = 3) -> str:
     return f"{significant(value, digits)} {dimension}"
 
 
+MOST_TIMES = 1000
+"""Times beyond which the factor itself says nothing."""
+
+
+def many_times(times: float, least: float = 10.0) -> str | None:
+    """A factor where per cent would not be read: ``62x``, ``>1000x``; None below ``least``."""
+    if times < least:
+        return None
+    return f"{significant(times, 2)}x" if times < MOST_TIMES else f">{MOST_TIMES}x"
+
+
 def significant(value: float, digits: int = 3) -> str:
     """``value`` with that many significant digits: 0.0281, 62.0, 1,170; with an exponent only where nobody would count
     the zeros.

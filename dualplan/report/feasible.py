@@ -13,7 +13,7 @@ from dualplan.report.feasible_document import document
 from dualplan.report.near_limit import LEAVE_ROOM, SIMULATE, near_limit
 from dualplan.report.output import Output
 from dualplan.spec.workload import mean_turns
-from dualplan.units import show, significant
+from dualplan.units import many_times, show, significant
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -115,7 +115,7 @@ def only_the_range(answer: Evaluation) -> bool:
 
 def _times(rise: float) -> str:
     """A relative rise: per cent, or a factor where that reads better."""
-    return f"{1 + rise:.2g}x" if rise >= 2 else f"{100 * rise:+.0f} %"
+    return many_times(1 + rise, 3.0) or f"{100 * rise:+.0f} %"
 
 
 def _bound_by(answer: Evaluation) -> str:

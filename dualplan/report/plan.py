@@ -15,7 +15,7 @@ from dualplan.report.plan_document import CURRENCY, Answer, assumption_lines, do
 from dualplan.serving.times import fitted
 from dualplan.spec.hardware import source_of
 from dualplan.spec.workload import mean_turns
-from dualplan.units import show, significant
+from dualplan.units import many_times, show, significant
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -72,6 +72,15 @@ def money(value: float | None) -> str:
     return "-" if value is None else significant(value)
 
 
+def room(headroom: float) -> str:
+    """Head-room in per cent; of a rate that is many times the demand, how many times."""
+    return many_times(1 + headroom) or f"{100 * headroom:+.0f} %"
+
+
+def _share(share: float) -> str:
+    return many_times(share) or f"{100 * share:.0f} %"
+
+
 def plan_lines(plan: Plan) -> list[str]:
     """The best plan in lines; the first is the answer."""
     cost = f"{plan.nodes} nodes, {plan.gpus} GPUs"
@@ -88,7 +97,7 @@ def plan_lines(plan: Plan) -> list[str]:
             else f"Tokens     {significant(whole)} {CURRENCY} a million"
         )
     bound = TITLES.get(plan.answer.bottleneck.resource or "", "nothing that is modelled")
-    rate = f"{significant(plan.answer.turns_per_s)} turns/s, head-room {100 * plan.headroom:+.0f} %"
+    rate = f"{significant(plan.answer.turns_per_s)} turns/s, head-room {room(plan.headroom)}"
     lines.append(f"Rate       {rate}, bound by {bound}")
     if plan.confirmed is None and (near := near_limit(1 / (1 + plan.headroom), CONFIRM)):
         lines.append(f"Near limit {near}")
@@ -100,7 +109,7 @@ def plan_lines(plan: Plan) -> list[str]:
     )
     spare, turns = plan.spare, plan.kind.scenario.settings.demand.turn_rate or 1.0
     down = [
-        f"{100 * rate / turns:.0f} % with {'a' if spare.nodes == 1 else spare.nodes} {side} down"
+        f"{_share(rate / turns)} with {'a' if spare.nodes == 1 else spare.nodes} {side} down"
         for side, rate in (
             (f"prefill node{'s' if spare.nodes > 1 else ''}", spare.prefill_down_turns_per_s),
             (f"decode node{'s' if spare.nodes > 1 else ''}", spare.decode_down_turns_per_s),
@@ -255,7 +264,7 @@ def _show_table(purchase: Purchase, console: Console, width: int) -> None:
     for i, plan in enumerate(shown, 1):
         figures = [money(plan.cost), str(plan.gpus)]
         figures += ["-" if plan.power is None else significant(plan.power / 1000)] if powers else []
-        figures += [f"{100 * plan.headroom:+.0f} %", "yes" if plan.spare.meets_demand else "no"]
+        figures += [f"{room(plan.headroom)}", "yes" if plan.spare.meets_demand else "no"]
         figures += [show(plan.confirmed.ttft_s, "s", 2) if plan.confirmed else "-"] if simulated else []
         table.add_row(f"{i}", plan.label, *figures, TITLES.get(plan.answer.bottleneck.resource or "", "-"))
     console.print(Padding(table, (0, 0, 0, 2), expand=False), width=width)
@@ -342,7 +351,7 @@ def markdown(answer: Answer) -> str:
         ]
         lines += [
             f"| {i} | {plan.label} | {money(plan.cost)} | {plan.gpus} | {show(plan.power, 'W')} "
-            f"| {100 * plan.headroom:.0f} % | {plan.lost_because} |"
+            f"| {room(plan.headroom)} | {plan.lost_because} |"
             for i, plan in enumerate(purchase.plans, 1)
         ]
     elif purchase is not None:

@@ -255,3 +255,10 @@ def test_bad_uncertain_values(arguments, code, part):
     done = dualplan("feasible", PAPER, *arguments)
     assert done.returncode == code
     assert part in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("rate", "room"), [("1e-9", ">1000x"), ("0.2", "+")])
+def test_head_room_over_a_demand_of_next_to_nothing(rate, room):
+    text = dualplan("plan", PAPER, "--hardware=dgx-h200", f"--arrival-rate={rate}").stdout
+    assert f"head-room {room}" in text
+    assert "0000 %" not in text and "000,000 %" not in text

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dualplan.plan.resources import TITLES
-from dualplan.units import significant
+from dualplan.units import many_times, significant
 
 if TYPE_CHECKING:
     from dualplan.plan.purchase.search import Plan
@@ -39,7 +39,7 @@ def lost_because(plan: Plan, best: Plan) -> str:
     if plan.nodes > best.nodes:
         return f"costs the same with more nodes, {plan.nodes} against {best.nodes}"
     if plan.headroom < best.headroom - 1e-9:
-        return f"costs the same with less head-room, {_per_cent(plan.headroom)} against {_per_cent(best.headroom)}"
+        return f"costs the same with less head-room, {_room(plan)} against {_room(best)}"
     return "is as good; the names decide the order"
 
 
@@ -54,9 +54,13 @@ def _why(plan: Plan, best: Plan) -> str:
             what += f", {' against '.join(prices)} USD/h each"
         return f"{what}; {significant(rates[0])} turns/s a node against {significant(rates[1])}, bound by {bound}"
     if rates[0] >= rates[1]:
-        return f"{plan.nodes} nodes against {best.nodes}, for {_per_cent(plan.headroom)} of head-room"
+        return f"{plan.nodes} nodes against {best.nodes}, for {_room(plan)} of head-room"
     each = f"{significant(rates[0])} turns/s a node against {significant(rates[1])}, bound by {bound}"
     return f"{plan.nodes} nodes against {best.nodes}; {each}"
+
+
+def _room(plan: Plan) -> str:
+    return many_times(1 + plan.headroom) or _per_cent(plan.headroom)
 
 
 def _per_cent(share: float) -> str:
