@@ -74,16 +74,21 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def trajectories_of(
-    workload: Workload, *, seed: int = 0, trace: str | Path | None = None, scales: tuple[float, float] = (1.0, 1.0)
+    workload: Workload,
+    *,
+    seed: int = 0,
+    trace: str | Path | None = None,
+    scales: tuple[float, float] = (1.0, 1.0),
+    agents: int | None = None,
 ) -> tuple[Trajectories, Floats | None]:
     """What the agents of a workload replay, and when they start where it is a trace that says so [s].
 
-    ``trace``: the file, for a workload that is one. ``scales`` multiply appends and generated lengths. Raises
-    InputError.
+    ``trace``: the file, for a workload that is one. ``scales`` multiply appends and generated lengths. ``agents``:
+    those of a job, where it is one. Raises InputError.
     """
     arrivals = None
     if not workload.mix or turns_changed(workload):
-        made = for_workload(workload, seed=seed)
+        made = for_workload(workload, seed=seed, agents=agents)
     elif trace is None:
         raise InputError("workload", "a trace cannot be simulated without its file", "give it as trace=FILE")
     else:
@@ -120,7 +125,9 @@ def simulate(
     """
     given = options or Options()
     seed = scenario.settings.seed if seed is None else seed
-    trajectories, arrivals = drawn or trajectories_of(scenario.workload, seed=seed, trace=trace, scales=scales)
+    trajectories, arrivals = drawn or trajectories_of(
+        scenario.workload, seed=seed, trace=trace, scales=scales, agents=agents
+    )
     if agents is None and not trace_times and arrival_rate is None:
         arrival_rate = scenario.settings.demand.arrival_rate
     if sum((agents is not None, arrival_rate is not None, trace_times)) != 1:

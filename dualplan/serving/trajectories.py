@@ -61,10 +61,18 @@ def equal_turns(workload: Workload) -> Trajectories:
     )
 
 
-def for_workload(workload: Workload, *, count: int = 500, seed: int = 0) -> Trajectories:
+MOST_DEALT = 500_000
+"""Turns that are dealt before a job of few agents gets no more trajectories than it has agents."""
+
+
+def for_workload(workload: Workload, *, count: int = 500, seed: int = 0, agents: int | None = None) -> Trajectories:
     """Trajectories of a workload: grown from its recipe, dealt from its distributions, or its mean turn if it has means
     only, or a recipe and another number of turns than the recipe gives. Raises InputError for an unknown recipe.
+
+    ``agents``: those of a job, which replay a trajectory each; where trajectories are very long no more are made.
     """
+    if agents is not None and count * mean_turns(workload) > MOST_DEALT:
+        count = min(count, agents)
     lengths = (workload.turns, workload.context, workload.append, workload.generated)
     name = workload.name or "the workload"
     if workload.recipe is not None and not turns_changed(workload):

@@ -6,7 +6,7 @@ import pytest
 from dualplan.errors import InputError
 from dualplan.serving.trajectories import Trajectories, dealt, equal_turns, for_workload, from_trace, scaled
 from dualplan.spec.distribution import Distribution
-from dualplan.spec.workload import Workload, load_workload
+from dualplan.spec.workload import Workload, load_workload, with_means
 from dualplan.trace.generate import generate_trajectories
 from dualplan.trace.read import read_trace
 
@@ -114,3 +114,9 @@ def test_a_trace_with_block_ids(tmp_path):
     assert found.context.tolist() == [0, 512]
     assert found.append.tolist() == [1000, 688]
     assert found.generated.tolist() == [50, 7]
+
+
+@pytest.mark.parametrize(("turns", "agents", "made"), [(20, 4, 500), (20, None, 500), (5000, 4, 4), (2e4, 2, 2)])
+def test_a_job_of_few_agents_deals_no_more_very_long_trajectories_than_it_has_agents(turns, agents, made):
+    workload = with_means(load_workload("claude-code-weka"), {"turns": turns})
+    assert len(for_workload(workload, agents=agents).turns) == made
