@@ -84,9 +84,7 @@ def answer(flags: ScenarioFlags, scenario: Scenario, call: Call) -> tuple[Answer
 
     slo, given = slo_of(scenario), scenario.settings.slo
     trace = flags.workload_path() if scenario.workload.mix else None
-    drawn = trajectories_of(
-        scenario.workload, seed=call.seed, trace=trace, scales=call.scales, agents=call.agents
-    )
+    drawn = trajectories_of(scenario.workload, seed=call.seed, trace=trace, scales=call.scales, agents=call.agents)
     rows = call.rows()
     # all are laid out first: what does not fit is said before anything is run
     laid = [options.lay_out(scenario, drawn[0]) for _, options in rows]

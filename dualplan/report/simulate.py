@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from dualplan.plan.assumptions import sources
+from dualplan.plan.evaluate import evaluate
 from dualplan.plan.resources import TITLES
 from dualplan.plan.simulation import ResourceUse, resources, series
 from dualplan.report.output import Output
@@ -168,6 +169,7 @@ def _result(answer: Answer, result: Result) -> dict[str, Any]:
         "ttst_s": _spread(result.ttst_s),
         "tpot_s": _spread(result.tpot_s),
         "agent_time_s": _spread(result.agent_time_s),
+        "expected_agent_time_s": result.expected_agent_time_s,
         "admission_wait_s": _spread(result.admission_s) if laid.max_active else None,
         "slo": {
             "ttft_s": answer.slo.ttft,
@@ -176,6 +178,7 @@ def _result(answer: Answer, result: Result) -> dict[str, Any]:
             "given": list(answer.slo_given),
             "defaults": [name for name in ("ttft", "tpot") if name not in answer.slo_given],
         },
+        "ttft_unloaded_s": _unloaded(result) if result.stopped == "TTFT above the limit" else None,
         "slo_met": not missed if result.kind == "online" else None,
         "missed_by": missed,
         "slices": msgspec.to_builtins(result.slices),
@@ -209,6 +212,13 @@ def _result(answer: Answer, result: Result) -> dict[str, Any]:
         "inputs_sha256": _hash(answer, result),
     }
     return document
+
+
+def _unloaded(result: Result) -> float:
+    """TTFT of a mean turn that meets no other [s]: what no rate can better."""
+    laid = result.cluster
+    settings = msgspec.structs.replace(laid.scenario.settings, mode=laid.mode)
+    return evaluate(msgspec.structs.replace(laid.scenario, settings=settings)).ttft_unloaded_s
 
 
 def _key(use: ResourceUse) -> str:

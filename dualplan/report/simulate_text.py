@@ -129,9 +129,15 @@ def _show_headline(document: dict[str, Any], console: Console) -> None:
     _say(console, f"Means are held against {limits}.")
     _say_missed(console, document["missed_by"])
     if document["stopped"] == "TTFT above the limit":
+        least, limit = document["ttft_unloaded_s"], slo["ttft_s"]
+        why = (
+            f"No rate meets this TTFT: that of a mean turn is {show(least, 's')} without any load."
+            if least is not None and least > limit
+            else "The rate is above capacity (--find-capacity finds it)."
+        )
         _say(
             console,
-            f"The rate is above capacity (--find-capacity finds it). Figures below are of all turns that ended from "
+            f"{why} Figures below are of all turns that ended from "
             f"{_seconds(document['warm_up_s'])} to {_seconds(document['simulated_s'])}.",
         )
     elif document["stopped"] == "interrupted":

@@ -503,3 +503,13 @@ def test_help_loads_no_numpy():
     )
     done = subprocess.run([sys.executable, "-c", check], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and "--find-capacity" in done.stdout
+
+
+def test_a_limit_below_the_unloaded_ttft_is_not_blamed_on_the_rate():
+    call = ("simulate", PAPER, "--prefill=2", "--decode=4", "--arrival-rate=0.02", "--duration=600s")
+    done = dualplan(*call, "--slo-ttft=1ms")
+    assert done.returncode == 4, done.stderr
+    text = " ".join(done.stdout.split())
+    assert "No rate meets this TTFT: that of a mean turn is" in text and "--find-capacity" not in text
+    over = dualplan("simulate", PAPER, "--prefill=2", "--decode=4", "--arrival-rate=3", "--duration=600s")
+    assert "The rate is above capacity (--find-capacity finds it)" in " ".join(over.stdout.split())
