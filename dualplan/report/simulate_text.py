@@ -173,6 +173,13 @@ def _show_result(document: dict[str, Any], console: Console) -> None:
         f"{show(peak['decode_buffer_bytes_per_node'], 'B')} a decode node",
         "Decoding": f"{significant(document['decode_batch_per_engine'])} sequences an engine on average",
     }
+    done, of = document["agents_done"], document["agents"]
+    expected = document["expected_agent_time_s"]
+    if document["kind"] == "online" and 0 < done < of and expected is not None:
+        # those that did not end before the run did are the longer ones
+        lines["Agents"] = (
+            f"{done:,} of {of:,} ended in the run, the shorter ones first; one takes about {show(expected, 's')}"
+        )
     for title, text in lines.items():
         _say(console, f"{title:<13}{text}", hanging=13)
     for change in document["role_changes"]:
