@@ -7,8 +7,9 @@ types are not used: the record says what a value must be, so ``no``, ``1e9`` and
 
 from __future__ import annotations
 
+import contextlib
 import os
-import tempfile
+import secrets
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
@@ -227,9 +228,9 @@ def written(path: Path, where: str = "") -> Iterator[BinaryIO]:
             with path.open("wb") as device:
                 yield device
             return
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=".dualplan.", suffix=".part")
-        temporary = Path(name)
-        with os.fdopen(handle, "wb") as part:
+        # named before it exists, so that a signal at any moment finds what to remove
+        temporary = target.parent / f".dualplan.{secrets.token_hex(8)}.part"
+        with os.fdopen(os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as part:
             yield part
             part.flush()
             os.fsync(part.fileno())
@@ -241,7 +242,9 @@ def written(path: Path, where: str = "") -> Iterator[BinaryIO]:
         raise InputError(where, f"cannot be written: {error.strerror or error}") from None
     finally:
         if temporary is not None:
-            temporary.unlink(missing_ok=True)
+            # it may not have come to be, in a folder that is none
+            with contextlib.suppress(OSError):
+                temporary.unlink()
 
 
 def _written_directly(path: Path, target: Path) -> bool:
