@@ -75,6 +75,11 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
+def printable_lines(text: str) -> str:
+    """:func:`printable`, but for line ends, which stay."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """``did you mean X?`` for the closest known name, or an empty string."""
     from difflib import get_close_matches

@@ -19,7 +19,7 @@ import typer
 from dualplan import __version__
 from dualplan.cli.command import FastCommand, FastGroup
 from dualplan.cli.options import ClosedPipeError, print_text
-from dualplan.errors import DualplanError, printable
+from dualplan.errors import DualplanError, printable_lines
 
 
 class Entry(NamedTuple):
@@ -308,9 +308,8 @@ def _function(place: str) -> Callable[..., None]:
 
 def _fail(line: str, code: int) -> int:
     """Say why on standard error, as far as anybody listens."""
-    shown = "\n".join(map(printable, line.split("\n")))
     with contextlib.suppress(OSError):
-        sys.stderr.write(shown + "\n")
+        sys.stderr.write(printable_lines(line) + "\n")
         sys.stderr.flush()
     if line.startswith("standard output: "):
         _closed_pipe()

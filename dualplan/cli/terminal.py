@@ -9,7 +9,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from dualplan.errors import printable
+from dualplan.errors import printable_lines
 
 
 class SafeConsole(Console):
@@ -19,13 +19,9 @@ class SafeConsole(Console):
 
     def render_str(self, text: str, **options: Any) -> Text:
         """Text with what is not printable made visible, so that it is measured as it is shown."""
-        return super().render_str(_visible(text), **options)
+        return super().render_str(printable_lines(text), **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """The segments of anything, likewise."""
         for segment in super().render(renderable, options):
-            yield segment if segment.control else Segment(_visible(segment.text), segment.style)
-
-
-def _visible(text: str) -> str:
-    return "\n".join(map(printable, text.split("\n")))
+            yield segment if segment.control else Segment(printable_lines(segment.text), segment.style)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from dualplan.errors import printable
+from dualplan.errors import printable, printable_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -50,7 +50,7 @@ def render(output: Output, form: Format, *, ascii_only: bool = False) -> str:
     if form == "csv":
         return output.csv() if output.csv else csv_text([flat(clean(row)) for row in output.rows])
     text = output.markdown() if output.markdown else markdown_table([flat(clean(row)) for row in output.rows])
-    return "\n".join(map(printable, text.split("\n")))
+    return printable_lines(text)
 
 
 _STEERING = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
