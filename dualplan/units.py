@@ -152,6 +152,11 @@ def show(value: float | None, dimension: str, digits: int = 3) -> str:
     return f"{significant(value, digits)} {dimension}"
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """A number of things: ``1 link``, ``2,048 links``. ``many``: their name where it is not ``one`` with an s."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
 MOST_TIMES = 1000
 """Times beyond which the factor itself says nothing."""
 

@@ -126,6 +126,7 @@ def convert(
     """
     from dualplan.trace.convert import check, lines, write
     from dualplan.trace.convert import target as find
+    from dualplan.units import counted
 
     form = find(to)
     options = read_options(trace_format, lenient, chars_per_token, time_unit, block_size, later_turns)
@@ -138,7 +139,7 @@ def convert(
     report = trace.report
     for text in (*report.notes, *(f"{count:,} rows dropped: {why}" for why, count in report.dropped.items()), *notes):
         note(text)
-    note(f"{_count(trace.requests, 'request')} of {report.format} written as {to}")
+    note(f"{counted(trace.requests, 'request')} of {report.format} written as {to}")
 
 
 def read_options(
@@ -223,11 +224,11 @@ def _progress(source: str) -> Iterator[Callable[[int, int], None] | None]:
 def _print(console: Console, trace: Trace, summary: Summary, source: str, plot: bool) -> None:
     from dualplan.errors import printable
     from dualplan.trace.view import why_accounting
-    from dualplan.units import show, significant
+    from dualplan.units import counted, show, significant
 
     report, arrivals = trace.report, summary.arrivals
-    sessions = f" in {_count(summary.sessions, 'session')}" if summary.sessions else ""
-    console.print(f"{printable(source)}: {report.format}, {_count(summary.requests, 'request')}{sessions}")
+    sessions = f" in {counted(summary.sessions, 'session')}" if summary.sessions else ""
+    console.print(f"{printable(source)}: {report.format}, {counted(summary.requests, 'request')}{sessions}")
     main = summary.hit_rates.get(summary.accounting or "")
     if main:
         by_block = f", {main.by_block:.1%} by block" if main.by_block is not None else ""
@@ -365,10 +366,6 @@ def _print_reading(console: Console, trace: Trace, summary: Summary) -> None:
         lines.append("Token counts are estimates from the text")
     for line in (*lines, *report.notes):
         console.print(line)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _table(*columns: str) -> Any:

@@ -11,7 +11,7 @@ import msgspec
 from dualplan.flow.flowcase import FlowCase
 from dualplan.flow.problem import Flow, FlowResult
 from dualplan.report.output import Output
-from dualplan.units import show, significant
+from dualplan.units import counted, show, significant
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -125,10 +125,10 @@ def show_answer(answer: Answer, console: Console) -> None:
     console.print(Text(_clean(heading)))
     console.print()
     if answer.unfinished:
-        console.print(Text(f"  NEVER ENDS  {_count(len(answer.unfinished), 'flow')} of {n:,}: capacity fell to 0"))
+        console.print(Text(f"  NEVER ENDS  {counted(len(answer.unfinished), 'flow')} of {n:,}: capacity fell to 0"))
     console.print(Text(f"  Makespan   {show(result.makespan_s, 's', 4)}"))
-    sizes = f"{_count(n, 'flow')} in {_count(result.flow_classes, 'class', 'classes')} over "
-    console.print(Text(f"  {sizes}{_count(len(problem.links), 'link')}, {_count(result.events, 'event')}"))
+    sizes = f"{counted(n, 'flow')} in {counted(result.flow_classes, 'class', 'classes')} over "
+    console.print(Text(f"  {sizes}{counted(len(problem.links), 'link')}, {counted(result.events, 'event')}"))
     if answer.max_relative_error is not None:
         error = answer.max_relative_error
         console.print(f"  Expected times {f'differ by at most {error:.2g} (relative)' if error else 'are met exactly'}")
@@ -207,7 +207,3 @@ def _holder(flow: Flow, bottleneck: str | None, finish: float) -> str:
 
 def _clean(name: str) -> str:
     return "".join(c if c.isprintable() else "?" for c in name)
-
-
-def _count(n: int, one: str, many: str = "") -> str:
-    return f"{n:,} {one if n == 1 else many or one + 's'}"

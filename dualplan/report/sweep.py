@@ -19,7 +19,7 @@ from dualplan.plan.resources import TITLES
 from dualplan.plan.sweep.points import Points
 from dualplan.plan.sweep.table import Table
 from dualplan.report.output import Output, csv_text
-from dualplan.units import significant
+from dualplan.units import counted, significant
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -283,7 +283,7 @@ def headline(answer: Answer) -> str:
     axes = ", ".join(f"{names.get(axis.key, axis.key)} ({len(axis.values):,})" for axis in answer.points.axes)
     name = answer.name or ""
     short = name if len(name) <= LONGEST_TEXT else name[: LONGEST_TEXT - 4] + " ..."
-    return " · ".join(part for part in (short, f"{_points(answer.points.count)} over {axes}") if part)
+    return " · ".join(part for part in (short, f"{counted(answer.points.count, 'point')} over {axes}") if part)
 
 
 def verdict(answer: Answer) -> list[str]:
@@ -305,7 +305,7 @@ def verdict(answer: Answer) -> list[str]:
         lines.append(f"{counts['failed']:,} failed, first: {table.errors()[0].splitlines()[0]}")
     left = counts["points"] - evaluated - counts["failed"]
     if left:
-        lines.append(f"{_points(left)} {'was' if left == 1 else 'were'} not reached")
+        lines.append(f"{counted(left, 'point')} {'was' if left == 1 else 'were'} not reached")
     if answer.chosen:
         lines.append(answer.chosen)
     name = next((name for name in _MEASURES if name in table.columns), None)
@@ -317,15 +317,11 @@ def verdict(answer: Answer) -> list[str]:
     return lines
 
 
-def _points(count: int) -> str:
-    return f"{count:,} point{'' if count == 1 else 's'}"
-
-
 def _how_many(feasible: int, evaluated: int) -> str:
     if not evaluated:
         return "No point has an answer"
     if feasible:
-        return f"{feasible:,} of {_points(evaluated)} {'is' if feasible == 1 else 'are'} feasible"
+        return f"{feasible:,} of {counted(evaluated, 'point')} {'is' if feasible == 1 else 'are'} feasible"
     return f"None of {evaluated:,} points is feasible" if evaluated > 1 else "The point is not feasible"
 
 
@@ -333,9 +329,9 @@ def _why_not(table: Table) -> list[str]:
     """Several reasons why points are not feasible, a line each, the most frequent first."""
     counts = _reasons(table)
     marks = _marked(counts)
-    lines = [f"({mark}) {_points(counts[text])}: {text}" for text, mark in marks.items()]
+    lines = [f"({mark}) {counted(counts[text], 'point')}: {text}" for text, mark in marks.items()]
     rest = sum(count for text, count in counts.items() if text not in marks) if marks else 0
-    return [*lines, *([f"{_points(rest)} for other reasons: column reasons of -f csv"] if rest else [])]
+    return [*lines, *([f"{counted(rest, 'point')} for other reasons: column reasons of -f csv"] if rest else [])]
 
 
 def _reasons(table: Table) -> Counter[str]:
