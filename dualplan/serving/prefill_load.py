@@ -24,10 +24,11 @@ def turn_works(laid: Cluster, trajectories: Trajectories) -> Floats:
     return np.asarray(works, dtype=np.float64)
 
 
-def full_pass_share(laid: Cluster, trajectories: Trajectories) -> float:
-    """Share of an engine's time that is work when passes are full; 1 where a pass has no base."""
-    times, works = laid.times, turn_works(laid, trajectories)
-    new, old = _lengths(laid, trajectories)
+def full_pass_share(laid: Cluster, trajectories: Trajectories, works: Floats) -> float:
+    """Share of an engine's time that is work when passes are full; 1 where a pass has no base. ``works``: those of
+    :func:`turn_works`.
+    """
+    times, (new, old) = laid.times, _lengths(laid, trajectories)
     work = float(works.mean())
     attention = float(np.mean(attention_work(times.per_context, times.per_token_context, new, old)))
     if not (times.pass_base and work and attention):

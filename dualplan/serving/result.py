@@ -392,8 +392,8 @@ def _prefill_capacity_used(
 ) -> float:
     """Work of some turns over what the open prefill engines do in so many seconds of full passes."""
     engines = laid.prefill.engines * open_share(laid, samples)[0]
-    done = float(turn_works(laid, trajectories)[turns].sum())
-    return done / (span * engines * full_pass_share(laid, trajectories))
+    works = turn_works(laid, trajectories)
+    return float(works[turns].sum()) / (span * engines * full_pass_share(laid, trajectories, works))
 
 
 def _decode_batch(laid: Cluster, s: k.State, samples: Floats, now: float) -> float:
