@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dualplan.plan.evaluate import Evaluation
     from dualplan.plan.sweep.run import Swept
     from dualplan.plan.sweep.simulated_point import Simulated
     from dualplan.serving.result import Result
     from dualplan.spec.choices import Mode
     from dualplan.spec.scenario import Scenario
     from dualplan.spec.workload import Workload
+    from dualplan.steady.answer import Evaluation
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "evaluate", "load", "simulate", "sweep"]
@@ -49,8 +49,8 @@ def load(path: str | Path, sets: Iterable[str] = ()) -> Scenario:
 def evaluate(
     scenario: Scenario, prefill_nodes: int | None = None, decode_nodes: int | None = None, *, check_flow: bool = False
 ) -> Evaluation:
-    """The steady answer: ranges, rate, loads, bottleneck, verdict. See dualplan.plan.evaluate.evaluate."""
-    from dualplan.plan.evaluate import evaluate as steady
+    """The steady answer: ranges, rate, loads, bottleneck, verdict. See dualplan.steady.answer.evaluate."""
+    from dualplan.steady.answer import evaluate as steady
 
     return steady(scenario, prefill_nodes, decode_nodes, check_flow=check_flow)
 

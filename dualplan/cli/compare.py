@@ -35,8 +35,8 @@ def compare(
         raise UsageError(f"{len(flags)} scenarios are more than the {MOST_SCENARIOS} that can be read side by side")
     problems: list[str] = []
     answers = []
-    from dualplan.plan.evaluate import evaluate
     from dualplan.report.compare import Compared, names_of, output
+    from dualplan.steady.answer import evaluate
 
     for one in flags:
         one.said = flags[0].said  # what holds for several scenarios is said once

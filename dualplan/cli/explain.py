@@ -62,8 +62,8 @@ def explain(
     if range_ not in ("all", "paper"):
         raise typer.BadParameter(f'"{range_[:40]}" is not one of all, paper', param_hint="--range")
     scenario = flags.resolve()
-    from dualplan.plan.evaluate import evaluate
     from dualplan.report import explain as report
+    from dualplan.steady.answer import evaluate
 
     answer = evaluate(scenario)
     if solve_for is not None:
@@ -96,7 +96,7 @@ def explain(
 
 def _names(flags: ScenarioFlags, names: list[str]) -> list[str]:
     """The names asked for. Where flags describe the scenario, the first word is a name and not a file."""
-    from dualplan.plan.resources import TITLES
+    from dualplan.steady.resources import TITLES
 
     first = flags.file
     described = {"hardware", "model", "workload"} <= flags.values.keys()
@@ -111,7 +111,7 @@ def _chosen(scenario: Scenario, names: list[str]) -> tuple[Equation, ...]:
     from dualplan.errors import InputError, problem
     from dualplan.plan.explain.derivations import equations
     from dualplan.plan.explain.equation import GROUPS
-    from dualplan.plan.resources import TITLES
+    from dualplan.steady.resources import TITLES
 
     found = equations(scenario)
     if not names:
@@ -169,7 +169,7 @@ def _as_named(name: str, printed: dict[str, str], symbols: dict[str, str], names
 def _hint(word: str, known: Sequence[str], close: Sequence[str]) -> str:
     """The names that have all these words, else the one that is nearest."""
     from dualplan.errors import did_you_mean
-    from dualplan.plan.resources import TITLES, few
+    from dualplan.steady.resources import TITLES, few
 
     words = {name: {*name.split("_"), *TITLES.get(name, "").lower().split()} for name in known}
     parts = [name for name in known if word and words[name].issuperset(word.split())]

@@ -12,9 +12,9 @@ from dualplan.cli.scenario_flags import ScenarioFlags, scenario_command
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from dualplan.plan.evaluate import Evaluation
     from dualplan.plan.uncertainty import Uncertainty
     from dualplan.report.output import Output
+    from dualplan.steady.answer import Evaluation
 
 
 @scenario_command
@@ -71,8 +71,8 @@ def feasible(
 
         emit(scenario_output(scenario), fmt, as_json, output_file)
         return
-    from dualplan.plan.evaluate import best_node_split, evaluate
     from dualplan.report.feasible import output
+    from dualplan.steady.answer import best_node_split, evaluate
 
     if nodes is None:
         answer = evaluate(scenario, check_flow=check_flow)

@@ -87,7 +87,7 @@ def simulate(
 ) -> None:
     """Job completion time, TTFT, TTST, TPOT and capacity, with scheduling and arrivals simulated over time."""
     from dualplan.errors import InfeasibleError, InputError, UsageError
-    from dualplan.schedule.registry import policies
+    from dualplan.serving.policies import policies
 
     if str(timeline_file) == "-" and str(output_file or "-") == "-":
         raise UsageError("--timeline - and the result both go to standard output: give -o FILE for the result")
@@ -170,7 +170,7 @@ def simulation_documents(flags: ScenarioFlags, scenario: Scenario) -> dict[str, 
     from dualplan.cli.simulate_run import Call, answer
     from dualplan.errors import InfeasibleError, InputError
     from dualplan.report.simulate import output
-    from dualplan.schedule.registry import policies
+    from dualplan.serving.policies import policies
     from dualplan.spec.workload import mean_turns
 
     demand = scenario.settings.demand

@@ -11,9 +11,9 @@ from dualplan.cli.scenario_flags import ScenarioFlags
 if TYPE_CHECKING:
     from dualplan.plan.simulation import Options
     from dualplan.report.simulate import Answer
-    from dualplan.schedule.registry import Policies
     from dualplan.serving.cluster import Cluster
     from dualplan.serving.elastic import Elastic
+    from dualplan.serving.policies import Policies
     from dualplan.serving.result import Result, Slo
     from dualplan.serving.run import Capacity, Progress
     from dualplan.serving.trajectories import Floats, Trajectories

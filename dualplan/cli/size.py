@@ -159,9 +159,9 @@ def wan(
 def _held(scenario: Scenario, completion_time: str | None, simulate: bool) -> WorkingSet:
     """The working set with the completion time that is asked for."""
     from dualplan.errors import UsageError
-    from dualplan.plan.evaluate import evaluate
     from dualplan.plan.sizing import arrival_rate, simulated
     from dualplan.plan.sizing import working_set as of_scenario
+    from dualplan.steady.answer import evaluate
     from dualplan.units import significant
 
     if simulate and completion_time is not None:

@@ -352,7 +352,7 @@ def _assumptions(points: Points, source: Made, call: Simulated | None, table: Ta
     import numpy as np
 
     from dualplan.plan.assumptions import assumptions
-    from dualplan.plan.evaluate import evaluate
+    from dualplan.steady.answer import evaluate
 
     good = np.flatnonzero(table.answered)
     if not len(good):

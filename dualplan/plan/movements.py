@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from dualplan.model.traffic import Path, Step, amount, charges, steps
-from dualplan.plan.evaluate import Evaluation, Load
+from dualplan.steady.answer import Evaluation, Load
 
 
 class Movement(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from dualplan.model import compute, kv
-from dualplan.serving.times import Times
+from dualplan.model.service_times import Times
 from dualplan.spec.model import Model
 
 BATCH_HARDWARE = "dualpath-hopper"
@@ -84,8 +84,8 @@ def batch_rows(models: Iterable[str], append: int, context: int) -> dict[str, An
 
     Keys: ``rows``, ``assumptions``, ``sources``. Service times are those of the fitted set, else of the roofline.
     """
+    from dualplan.model.service_times import find_set, from_roofline, from_set
     from dualplan.plan.published.points import points
-    from dualplan.serving.times import find_set, from_roofline, from_set
     from dualplan.spec.hardware import read_hardware
     from dualplan.spec.model import load_model
     from dualplan.spec.parallel import default_parallel

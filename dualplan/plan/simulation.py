@@ -14,12 +14,10 @@ from dualplan.errors import InputError
 from dualplan.model.collectives import decode_collective_bytes_per_token, prefill_collective_bytes_per_token
 from dualplan.model.demand import scale_up_gpus
 from dualplan.model.traffic import SIDES, Bytes, loads, steps
-from dualplan.plan.problem import given_collectives, kv_share
-from dualplan.plan.resources import ORDER, NodeLinks, link_resources
-from dualplan.schedule.registry import Policies, policies
 from dualplan.serving import layout as k
 from dualplan.serving.cluster import Cluster, SideLayout, cluster
 from dualplan.serving.elastic import Elastic, most_nodes
+from dualplan.serving.policies import Policies, policies
 from dualplan.serving.result import Result, Slo, open_share
 from dualplan.serving.run import DURATION, Progress, offline, online
 from dualplan.serving.trajectories import Trajectories, for_workload, from_trace, scaled, with_set_lengths
@@ -27,6 +25,8 @@ from dualplan.spec.choices import Mode
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.scenario import Scenario
 from dualplan.spec.workload import Workload, turns_changed
+from dualplan.steady.problem import given_collectives, kv_share
+from dualplan.steady.resources import ORDER, NodeLinks, link_resources
 
 Floats = npt.NDArray[np.float64]
 

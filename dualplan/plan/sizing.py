@@ -29,12 +29,12 @@ from dualplan.model.storage import (
     working_set_bytes,
 )
 from dualplan.model.traffic import Bytes, Step, amount, loads, steps
-from dualplan.plan.evaluate import Evaluation, demand_turns_per_s, evaluate
-from dualplan.plan.problem import build, prepare, reachable_read_rate, read_seconds
-from dualplan.plan.resources import NodeLinks, link_resources
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.scenario import Scenario
 from dualplan.spec.workload import Turn, Workload, mean_of, mean_turns, per_turn_means, turn_mix, with_plain_means
+from dualplan.steady.answer import Evaluation, demand_turns_per_s, evaluate
+from dualplan.steady.problem import build, prepare, reachable_read_rate, read_seconds
+from dualplan.steady.resources import NodeLinks, link_resources
 
 if TYPE_CHECKING:
     from dualplan.trace.reuse import ReuseCurve

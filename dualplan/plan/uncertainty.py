@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 
 from dualplan.errors import InputError
 from dualplan.model.closed_form import Constraint, feasible_range
-from dualplan.plan.evaluate import check_demand, unloaded_ttft
-from dualplan.plan.problem import Problem, build, prepare, solve
-from dualplan.plan.ranges import saturated
-from dualplan.plan.reasons import misfits
-from dualplan.plan.resources import storage_bandwidth
 from dualplan.spec.scenario import Scenario
 from dualplan.spec.uncertain import Uncertain, uncertain_values, with_values
+from dualplan.steady.answer import check_demand, unloaded_ttft
+from dualplan.steady.problem import Problem, build, prepare, solve
+from dualplan.steady.ranges import saturated
+from dualplan.steady.reasons import misfits
+from dualplan.steady.resources import storage_bandwidth
 
 Floats = NDArray[np.float64]
 
@@ -100,7 +100,7 @@ class Uncertainty(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def judge(scenario: Scenario, prefill_nodes: int, decode_nodes: int) -> Judged:
-    """Rate and verdict alone, by the rules of dualplan.plan.evaluate."""
+    """Rate and verdict alone, by the rules of dualplan.steady.answer."""
     setup = prepare(scenario, prefill_nodes, decode_nodes)
     problem = build(setup, scenario.settings.mode)
     memory = misfits(setup, problem)

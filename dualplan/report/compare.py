@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dualplan.plan.assumptions import assumptions
-from dualplan.plan.evaluate import Evaluation
 from dualplan.plan.purchase.cost import Prices, node_price
-from dualplan.plan.resources import TITLES
 from dualplan.report.feasible import STILL, only_the_range
 from dualplan.report.feasible_document import document as feasible_document
 from dualplan.report.near_limit import LEAVE_ROOM, SIMULATE, near_limit
 from dualplan.report.output import Output, markdown_table
 from dualplan.report.scenario import output as scenario_output
 from dualplan.report.scenario import value_text
+from dualplan.steady.answer import Evaluation
+from dualplan.steady.resources import TITLES
 from dualplan.units import significant
 
 if TYPE_CHECKING:

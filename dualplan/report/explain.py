@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from dualplan.nomenclature import QUANTITIES
 from dualplan.plan.assumptions import assumptions, inputs_sha256, sources
-from dualplan.plan.evaluate import Evaluation
 from dualplan.plan.explain.equation import GROUPS, Equation
 from dualplan.plan.explain.notation import Input, quantity_text
 from dualplan.plan.explain.parameters import Parameter, is_plain
 from dualplan.plan.explain.sensitivity import Bar, Elasticity
 from dualplan.plan.explain.solve_for import RangeName, Solution
-from dualplan.plan.resources import TITLES
 from dualplan.report.columns import print_table
 from dualplan.report.feasible import headline, ratio_text
 from dualplan.report.output import Output
+from dualplan.steady.answer import Evaluation
+from dualplan.steady.resources import TITLES
 from dualplan.units import significant
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from dualplan.plan.assumptions import assumptions, deciding
-from dualplan.plan.evaluate import Evaluation, Load
-from dualplan.plan.resources import TITLES, few
 from dualplan.report.feasible_document import document
 from dualplan.report.near_limit import LEAVE_ROOM, SIMULATE, near_limit
 from dualplan.report.output import Output
 from dualplan.spec.workload import mean_turns
+from dualplan.steady.answer import Evaluation, Load
+from dualplan.steady.resources import TITLES, few
 from dualplan.units import many_times, show, significant
 
 if TYPE_CHECKING:

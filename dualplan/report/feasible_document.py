@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from dualplan.model.closed_form import Range
 from dualplan.plan.assumptions import assumptions, inputs_sha256, sources
-from dualplan.plan.evaluate import ClassRate, Evaluation, Load
 from dualplan.report.near_limit import near_limit_document
 from dualplan.spec.workload import mean_turns
+from dualplan.steady.answer import ClassRate, Evaluation, Load
 
 if TYPE_CHECKING:
     from dualplan.plan.uncertainty import Uncertainty

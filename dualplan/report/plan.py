@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dualplan.model.service_times import fitted
 from dualplan.plan.purchase.cost import node_price, price_origin
 from dualplan.plan.purchase.fleet import Fleet, Group
 from dualplan.plan.purchase.search import Plan, Purchase
 from dualplan.plan.purchase.upgrades import Upgrade, Upgrades
-from dualplan.plan.resources import TITLES
 from dualplan.report.near_limit import near_limit
 from dualplan.report.output import Output
 from dualplan.report.plan_document import CURRENCY, Answer, assumption_lines, document, plan_row, rejection
-from dualplan.serving.times import fitted
 from dualplan.spec.hardware import source_of
 from dualplan.spec.workload import mean_turns
+from dualplan.steady.resources import TITLES
 from dualplan.units import many_times, show, significant
 
 if TYPE_CHECKING:

@@ -11,14 +11,14 @@ import msgspec
 import numpy as np
 
 from dualplan.plan.assumptions import sources
-from dualplan.plan.evaluate import evaluate
-from dualplan.plan.resources import TITLES
 from dualplan.plan.simulation import ResourceUse, resources, series
 from dualplan.report.output import Output
 from dualplan.serving import layout as k
 from dualplan.serving.result import Result, Slo, Spread, misses
 from dualplan.serving.run import Capacity
 from dualplan.serving.trajectories import Trajectories
+from dualplan.steady.answer import evaluate
+from dualplan.steady.resources import TITLES
 from dualplan.units import show, significant
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dualplan.plan.resources import TITLES
 from dualplan.report.columns import print_table
 from dualplan.report.simulate import Answer, assumptions, gain_key
+from dualplan.steady.resources import TITLES
 from dualplan.units import show, significant
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dualplan.model.storage import YEAR
 from dualplan.plan.assumptions import scenario_sha256, sources
-from dualplan.plan.evaluate import demand_turns_per_s
-from dualplan.plan.resources import TITLES
 from dualplan.plan.sizing import BreakEven, PoolSize, Remote, StoreNeeds, Tier, WorkingSet
 from dualplan.report.columns import print_table
 from dualplan.report.output import Output
 from dualplan.spec.scenario import Scenario
+from dualplan.steady.answer import demand_turns_per_s
+from dualplan.steady.resources import TITLES
 from dualplan.units import show, significant
 
 if TYPE_CHECKING:

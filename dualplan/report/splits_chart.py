@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from dualplan.plan.resources import TITLES
+from dualplan.steady.resources import TITLES
 
 if TYPE_CHECKING:
-    from dualplan.plan.evaluate import Evaluation
+    from dualplan.steady.answer import Evaluation
 
 
 MOST_SPLITS = 2_000
@@ -51,13 +51,13 @@ def _splits(answer: Evaluation, nodes: int, counts: list[int]) -> Iterator[tuple
     """Rate, bottleneck and verdict of splits with so many prefill nodes."""
     scenario = answer.scenario
     if scenario.mix:
-        from dualplan.plan.evaluate import evaluate
+        from dualplan.steady.answer import evaluate
 
         for prefill in counts:
             one = evaluate(scenario, prefill, nodes - prefill)
             yield one.turns_per_s, one.bottleneck.resource, one.feasible
         return
-    from dualplan.plan.grid import evaluate_grid
+    from dualplan.steady.grid import evaluate_grid
 
     grid = evaluate_grid(scenario, counts, [nodes - count for count in counts])
     feasible = grid.fits & grid.inside_range & grid.meets_slo

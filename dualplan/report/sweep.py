@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualplan.errors import InputError
-from dualplan.plan.resources import TITLES
 from dualplan.plan.sweep.points import Points
 from dualplan.plan.sweep.table import Table
 from dualplan.report.output import Output, csv_text
+from dualplan.steady.resources import TITLES
 from dualplan.units import counted, significant
 
 if TYPE_CHECKING:

@@ -13,9 +13,7 @@ from dualplan.errors import InfeasibleError, InputError
 from dualplan.model import kv
 from dualplan.model.demand import SideMemory
 from dualplan.model.memory import kv_bytes_left, kv_share_per_gpu, weight_bytes_per_gpu
-from dualplan.schedule.registry import Policies, codes
-from dualplan.serving import layout as k
-from dualplan.serving.times import (
+from dualplan.model.service_times import (
     BASIC_COPIES,
     CHUNK_TOKENS,
     ENGINE_QUEUE,
@@ -26,6 +24,8 @@ from dualplan.serving.times import (
     service_times,
     with_measured_storage,
 )
+from dualplan.serving import layout as k
+from dualplan.serving.policies import Policies, codes
 from dualplan.serving.trajectories import Trajectories, dealt
 from dualplan.spec.choices import Mode
 from dualplan.spec.hardware import Hardware

@@ -33,8 +33,7 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any, NamedTuple
 
-from dualplan.schedule import placement
-from dualplan.serving import events, machine_code, passes, pools, samples, turns
+from dualplan.serving import events, machine_code, passes, placement, pools, samples, turns
 from dualplan.serving.events import pop, turn_ahead
 from dualplan.serving.layout import (
     FIRST,

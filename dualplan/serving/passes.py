@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from dualplan.schedule.placement import in_turn, least_tokens, prefill_three_classes, shorter_queue, split_shares
 from dualplan.serving.events import push, turn_ahead
 from dualplan.serving.layout import (
     ACTIVE,
@@ -110,6 +109,7 @@ from dualplan.serving.layout import (
     Floats,
     State,
 )
+from dualplan.serving.placement import in_turn, least_tokens, prefill_three_classes, shorter_queue, split_shares
 from dualplan.serving.pools import end_turn, place_decode
 from dualplan.serving.turns import (
     chunk_attention,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from dualplan.schedule.placement import decode_by_threshold, in_turn, least_tokens
 from dualplan.serving.events import mark_ahead, merge, push, turn_ahead
 from dualplan.serving.layout import (
     APPEND,
@@ -68,6 +67,7 @@ from dualplan.serving.layout import (
     WRITTEN_BYTES,
     State,
 )
+from dualplan.serving.placement import decode_by_threshold, in_turn, least_tokens
 from dualplan.serving.turns import admit, begin_turn, count_under_way, room_freed
 
 

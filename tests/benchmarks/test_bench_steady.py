@@ -9,7 +9,7 @@ from time import perf_counter
 import numpy as np
 
 import dualplan
-from dualplan.plan.grid import evaluate_grid
+from dualplan.steady.grid import evaluate_grid
 
 ROOT = Path(__file__).resolve().parents[2]
 PAPER = ROOT / "examples" / "dualpath-paper.yaml"

@@ -58,11 +58,11 @@ def yaml_tree(data: bytes) -> None:
 
 
 def scenario(data: bytes) -> None:
-    from dualplan.plan.evaluate import evaluate
     from dualplan.report.feasible import output
     from dualplan.report.scenario import output as resolved
     from dualplan.spec.load import parse_yaml
     from dualplan.spec.scenario import resolve
+    from dualplan.steady.answer import evaluate
 
     found = resolve(parse_yaml(text_of(data), "fuzz.yaml"))
     rendered(resolved(found))
@@ -71,9 +71,9 @@ def scenario(data: bytes) -> None:
 
 def sets(data: bytes) -> None:
     """Lines of ``--set`` over a complete scenario."""
-    from dualplan.plan.evaluate import evaluate
     from dualplan.spec.load import Node
     from dualplan.spec.scenario import resolve, set_flags
+    from dualplan.steady.answer import evaluate
 
     base = {"hardware": "dualpath-hopper", "model": "qwen2.5-32b", "workload": "dualpath-32k"}
     tree = Node({key: Node(value, "fuzz", origin="flag") for key, value in base.items()}, "fuzz", origin="flag")

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dualplan.plan.evaluate import evaluate
-from dualplan.plan.grid import evaluate_grid
-from dualplan.plan.resources import TITLES
 from dualplan.spec.scenario import read_scenario, resolve, set_flags
+from dualplan.steady.answer import evaluate
+from dualplan.steady.grid import evaluate_grid
+from dualplan.steady.resources import TITLES
 
 PAPER = Path(__file__).resolve().parents[2] / "examples" / "dualpath-paper.yaml"
 LINES = {

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dualplan.plan.evaluate import evaluate
+from dualplan.model.service_times import Times, from_roofline
 from dualplan.serving import kernel
 from dualplan.serving import layout as k
 from dualplan.serving.cluster import cluster, state
 from dualplan.serving.run import offline, online
-from dualplan.serving.times import Times, from_roofline
 from dualplan.serving.trajectories import Trajectories, dealt, equal_turns, for_workload
 from dualplan.spec.load import Node
 from dualplan.spec.scenario import resolve, set_flags
 from dualplan.spec.workload import load_workload
+from dualplan.steady.answer import evaluate
 
 KV_27B = 21720
 """Bytes of KV-cache of a token of the DS 27B model: (656 + 68) * 30."""
@@ -145,7 +145,7 @@ def test_memory_and_queues_are_empty_at_the_end(mode):
 @pytest.mark.parametrize("policy", ["shortest-queue", "round-robin"])
 @pytest.mark.parametrize("mode", ["basic", "dual-path", "split-read", "oracle"])
 def test_compiled_and_plain_runs_agree_to_the_last_bit(mode, policy):
-    from dualplan.schedule.registry import policies
+    from dualplan.serving.policies import policies
 
     laid = cluster(scenario(), PEOPLE, mode=mode, times=BUSY, policies=policies(policy))
     arrivals = np.sort(np.random.default_rng(2).random(15)) * 20

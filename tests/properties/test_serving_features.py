@@ -12,19 +12,19 @@ import dualplan
 from dualplan.errors import InfeasibleError, InputError
 from dualplan.flow.fluid import run_fluid
 from dualplan.flow.problem import Flow, FlowProblem, Link
-from dualplan.plan.evaluate import evaluate
 from dualplan.plan.simulation import resources, simulate
-from dualplan.schedule import registry
-from dualplan.schedule.registry import Policies
 from dualplan.serving import kernel
 from dualplan.serving import layout as k
+from dualplan.serving import policies as registry
 from dualplan.serving.cluster import cluster, state
 from dualplan.serving.elastic import Controller, Elastic, Split, most_nodes
+from dualplan.serving.policies import Policies
 from dualplan.serving.result import Slo, meets, misses
 from dualplan.serving.run import Driver, offline, online
 from dualplan.serving.trajectories import Trajectories
 from dualplan.spec.load import Node
 from dualplan.spec.scenario import resolve, set_flags
+from dualplan.steady.answer import evaluate
 from tests.properties.test_serving_agreement import BUSY, KV_27B, PEOPLE, equal, times
 
 

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dualplan
-from dualplan.plan.evaluate import evaluate
 from dualplan.plan.simulation import trajectories_of
 from dualplan.report.feasible_document import document
 from dualplan.spec.load import decode, parse_yaml, shipped_names
 from dualplan.spec.scenario import read_scenario, resolve, set_flags
 from dualplan.spec.workload import MEANS, Workload, has_spread, mean_turns, per_turn_means, turn_mix, with_means
+from dualplan.steady.answer import evaluate
 from dualplan.trace.workload import read_trace_workload
 from tests.cli.runner import in_process
 

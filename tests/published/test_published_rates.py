@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dualplan.plan.evaluate import evaluate
 from dualplan.spec.load import Node
 from dualplan.spec.scenario import resolve, set_flags
 from dualplan.spec.workload import load_workload, mean_turns
+from dualplan.steady.answer import evaluate
 
 DATA = Path(__file__).resolve().parents[2] / "dualplan" / "data" / "calibration-published.yaml"
 OFFLINE = yaml.safe_load(DATA.read_text())["offline"]
@@ -66,7 +66,7 @@ def test_oracle_of_ds_27b():
     ],
 )
 def test_a_figure_that_is_given_wins_over_the_set(sets, part, kept):
-    from dualplan.serving.times import fitted
+    from dualplan.model.service_times import fitted
 
     usual = evaluate(scenario("deepseek-v3.2", (2, 4), "dualpath-64k", "dual-path")).demand
     found = scenario("deepseek-v3.2", (2, 4), "dualpath-64k", "dual-path", *sets)

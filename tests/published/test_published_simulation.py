@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import yaml
 
-from dualplan.schedule.registry import policies
 from dualplan.serving.cluster import cluster
+from dualplan.serving.policies import policies
 from dualplan.serving.run import Slo, find_capacity, offline, online
 from dualplan.serving.trajectories import for_workload
 from dualplan.spec.load import Node

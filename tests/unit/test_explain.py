@@ -10,9 +10,9 @@ import pytest
 
 import dualplan
 from dualplan.errors import InputError
-from dualplan.plan.evaluate import evaluate
 from dualplan.plan.explain.derivations import equations
 from dualplan.plan.explain.equation import GROUPS
+from dualplan.steady.answer import evaluate
 
 ROOT = Path(__file__).resolve().parents[2]
 PAPER = ROOT / "examples" / "dualpath-paper.yaml"

@@ -4,10 +4,10 @@ from itertools import product
 
 import pytest
 
-from dualplan.plan.grid import evaluate_grid
 from dualplan.plan.purchase.cost import Prices
 from dualplan.plan.purchase.fleet import cheapest_fleet
 from dualplan.plan.purchase.search import Wanted, find_plans, kinds, points_of
+from dualplan.steady.grid import evaluate_grid
 from tests.unit.test_purchase import scenario
 
 PRICES = Prices(per_hour={"dgx-h100": 30.0, "dgx-h200": 47.0, "mi300x-8": 25.0})

@@ -10,11 +10,11 @@ import yaml
 
 from dualplan.errors import InputError
 from dualplan.model.kv import kv_total_bytes_per_token
-from dualplan.plan.evaluate import best_node_split, evaluate
-from dualplan.plan.grid import evaluate_grid
 from dualplan.serving.cluster import cluster
 from dualplan.serving.trajectories import equal_turns
 from dualplan.spec.scenario import read_scenario, resolve, scenario_schema, set_flags
+from dualplan.steady.answer import best_node_split, evaluate
+from dualplan.steady.grid import evaluate_grid
 from tests.cli.runner import PAPER, dualplan
 
 BASE = "hardware: dgx-h200\nprefill_nodes: 4\ndecode_nodes: 8\n"

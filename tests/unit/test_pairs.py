@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from dualplan.errors import InputError
-from dualplan.plan.evaluate import evaluate
 from dualplan.spec.scenario import read_scenario, resolve, set_flags
+from dualplan.steady.answer import evaluate
 
 PAPER = Path(__file__).resolve().parents[2] / "examples" / "dualpath-paper.yaml"
 # storage NICs at line rate, so that hand-made figures are round: 50 GB/s a node

@@ -9,9 +9,9 @@ import pytest
 import dualplan.report
 from dualplan.model.traffic import SIDES, steps
 from dualplan.plan.explain.equation import GROUPS
-from dualplan.plan.resources import TITLES
 from dualplan.report.capacity_review.labels import LANGUAGES, Labels, table
 from dualplan.spec.choices import MODES
+from dualplan.steady.resources import TITLES
 
 FOLDER = Path(dualplan.report.__file__).parent
 IMPORTED = re.compile(r"report\.capacity_review\.(labels|blocks) import")

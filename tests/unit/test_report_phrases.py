@@ -10,7 +10,6 @@ import yaml
 
 import dualplan
 from dualplan.plan.assumptions import assumptions
-from dualplan.plan.evaluate import evaluate
 from dualplan.plan.explain.derivations import equations
 from dualplan.plan.explain.parameters import PARAMETERS
 from dualplan.plan.purchase.cost import Prices, price_origin
@@ -20,6 +19,7 @@ from dualplan.report.capacity_review.blocks import Prose
 from dualplan.report.capacity_review.labels import Labels
 from dualplan.report.capacity_review.phrases import chinese
 from dualplan.report.capacity_review.render import _HtmlWords, _MarkdownWords
+from dualplan.steady.answer import evaluate
 from tests.cli.runner import PAPER
 
 ROWS = yaml.safe_load((Path(phrases.__file__).parent / "phrases.yaml").read_text(encoding="utf-8"))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dualplan.errors import InputError
-from dualplan.schedule.placement import (
+from dualplan.serving.placement import (
     decode_by_threshold,
     in_turn,
     least_tokens,
@@ -12,7 +12,7 @@ from dualplan.schedule.placement import (
     shorter_queue,
     split_shares,
 )
-from dualplan.schedule.registry import SETS, Policies, codes, policies
+from dualplan.serving.policies import SETS, Policies, codes, policies
 
 ROOM = np.full(4, 100.0)
 

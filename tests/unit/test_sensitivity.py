@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 import dualplan
-from dualplan.plan.evaluate import evaluate
 from dualplan.plan.explain.sensitivity import elasticities, held_by_fitted_set, tornado
+from dualplan.steady.answer import evaluate
 
 PAPER = Path(__file__).resolve().parents[2] / "examples" / "dualpath-paper.yaml"
 ROOFLINE = ("hardware.efficiency.prefill=0.15", "hardware.efficiency.decode=0.71", "hardware.efficiency.hbm=0.9")

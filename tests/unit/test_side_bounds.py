@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 import dualplan
-from dualplan.plan.grid import evaluate_grid
 from dualplan.plan.purchase.side_bounds import Known, bounds
 from dualplan.spec.hardware import read_hardware
 from dualplan.spec.model import load_model
 from dualplan.spec.parallel import Parallel
 from dualplan.spec.scenario import Slo
+from dualplan.steady.grid import evaluate_grid
 
 PAPER = Path(__file__).resolve().parents[2] / "examples" / "dualpath-paper.yaml"
 MOST = 24

@@ -9,8 +9,8 @@ import dualplan
 from dualplan.errors import InputError
 from dualplan.model import storage
 from dualplan.plan import sizing
-from dualplan.plan.evaluate import evaluate
 from dualplan.spec.workload import per_turn_means
+from dualplan.steady.answer import evaluate
 from dualplan.trace.reuse import CurvePoint, ReuseCurve
 
 ROOT = Path(__file__).resolve().parents[2]

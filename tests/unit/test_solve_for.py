@@ -10,8 +10,8 @@ import pytest
 
 import dualplan
 from dualplan.errors import InfeasibleError, InputError
-from dualplan.plan.evaluate import evaluate
 from dualplan.plan.explain.solve_for import solve_range, solve_target
+from dualplan.steady.answer import evaluate
 
 ROOT = Path(__file__).resolve().parents[2]
 PAPER = ROOT / "examples" / "dualpath-paper.yaml"

@@ -24,7 +24,6 @@ from dualplan.model.symbolic import Known, value_of
 from dualplan.model.throughput import Use
 from dualplan.model.traffic import SIDES, amount, charges, hits_only, steps
 from dualplan.nomenclature import QUANTITIES
-from dualplan.plan.evaluate import decode_bytes, decode_sequences, unloaded_ttft
 from dualplan.plan.explain.equation import (
     OWN,
     RELATIONS,
@@ -38,20 +37,21 @@ from dualplan.plan.explain.equation import (
 )
 from dualplan.plan.explain.notation import Symbols, quantity_latex, quantity_text
 from dualplan.plan.explain.symbolic_setup import as_found, same, symbolic_demand, symbolic_setup
-from dualplan.plan.problem import (
+from dualplan.spec.hardware import Hardware
+from dualplan.spec.parallel import Parallel
+from dualplan.spec.scenario import Scenario
+from dualplan.spec.workload import mean_turns
+from dualplan.steady.answer import decode_bytes, decode_sequences, unloaded_ttft
+from dualplan.steady.problem import (
     SINGLE_SIDED,
     build,
     decode_engines,
     prepare,
     solve,
 )
-from dualplan.plan.ranges import constraints, exact_bytes, saturated
-from dualplan.plan.reasons import misfits
-from dualplan.plan.resources import TITLES, Resource, storage_bandwidth
-from dualplan.spec.hardware import Hardware
-from dualplan.spec.parallel import Parallel
-from dualplan.spec.scenario import Scenario
-from dualplan.spec.workload import mean_turns
+from dualplan.steady.ranges import constraints, exact_bytes, saturated
+from dualplan.steady.reasons import misfits
+from dualplan.steady.resources import TITLES, Resource, storage_bandwidth
 
 
 def equations(scenario: Scenario) -> tuple[Equation, ...]:

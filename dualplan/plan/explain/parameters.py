@@ -13,10 +13,10 @@ import msgspec
 from dualplan.errors import InputError, did_you_mean
 from dualplan.model.demand import side_memory
 from dualplan.model.symbolic import value_of
-from dualplan.plan.problem import Setup, balance_factor, build, given_collectives, redundant_experts
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.scenario import CollectiveLoad
 from dualplan.spec.workload import Workload, per_turn_means, scaled_to
+from dualplan.steady.problem import Setup, balance_factor, build, given_collectives, redundant_experts
 
 
 class Parameter(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,12 +15,12 @@ import msgspec
 from dualplan.model.closed_form import feasible_range
 from dualplan.model.symbolic import Known, exact, symbol, value_of
 from dualplan.plan.explain.parameters import PARAMETERS, Parameter, leaves_fitted_set, number_now, with_workload
-from dualplan.plan.problem import Setup, build, given_collectives, prepare, solve
-from dualplan.plan.ranges import constraints, exact_bytes, saturated
-from dualplan.plan.reasons import misfits
-from dualplan.plan.resources import storage_bandwidth
 from dualplan.spec.scenario import Scenario
 from dualplan.spec.workload import turn_mix
+from dualplan.steady.problem import Setup, build, given_collectives, prepare, solve
+from dualplan.steady.ranges import constraints, exact_bytes, saturated
+from dualplan.steady.reasons import misfits
+from dualplan.steady.resources import storage_bandwidth
 
 OUTPUTS = ("turns_per_s", "lower", "upper")
 STEP = 1e-4

@@ -20,11 +20,11 @@ from dualplan.model.closed_form import Constraint, decode_side_load, prefill_sid
 from dualplan.model.symbolic import Known, as_fraction, exact, symbol
 from dualplan.model.traffic import hits_only
 from dualplan.plan.explain.parameters import Parameter, find_parameter, leaves_fitted_set, number_now
-from dualplan.plan.problem import Setup, build, given_collectives, prepare, solve
-from dualplan.plan.ranges import constraints, exact_bytes, saturated
-from dualplan.plan.resources import TITLES, storage_bandwidth
 from dualplan.spec.scenario import Scenario
 from dualplan.spec.workload import mean_turns
+from dualplan.steady.problem import Setup, build, given_collectives, prepare, solve
+from dualplan.steady.ranges import constraints, exact_bytes, saturated
+from dualplan.steady.resources import TITLES, storage_bandwidth
 
 RangeName = Literal["all", "paper"]
 FACTOR = 1e6

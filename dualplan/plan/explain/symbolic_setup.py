@@ -11,9 +11,9 @@ from dualplan.model.demand import TurnDemand, delivered
 from dualplan.model.symbolic import value_of
 from dualplan.model.traffic import Bytes
 from dualplan.plan.explain.notation import Symbols
-from dualplan.plan.problem import Problem, Setup, build, given_collectives, kv_share
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.scenario import CollectiveLoad, Scenario
+from dualplan.steady.problem import Problem, Setup, build, given_collectives, kv_share
 
 
 def symbolic_demand(symbols: Symbols, demand: TurnDemand, scenario: Scenario, mode: str) -> TurnDemand:

@@ -17,7 +17,7 @@ from dualplan.plan.published import records
 from dualplan.plan.ratio import cache_compute, hardware_trend, published_table, relative_throughput
 
 if TYPE_CHECKING:
-    from dualplan.schedule.registry import Policies
+    from dualplan.serving.policies import Policies
     from dualplan.serving.result import Result
     from dualplan.serving.trajectories import Trajectories
     from dualplan.spec.choices import Mode, Policy
@@ -77,7 +77,7 @@ def _scenario(
 
 
 def _range(given: records.RangeBound) -> float:
-    from dualplan.plan.evaluate import evaluate
+    from dualplan.steady.answer import evaluate
 
     found = evaluate(_scenario(PAPER, sets=given.set, load=given.collective_load)).ranges
     wanted = found.paper if given.which == "paper" else found.all_traffic
@@ -187,7 +187,7 @@ def _nodes(given: records.NodeCount) -> float:
 
 
 def _steady(given: records.Steady) -> float:
-    from dualplan.plan.evaluate import evaluate
+    from dualplan.steady.answer import evaluate
 
     return evaluate(_scenario(given, given.mode)).turns_per_s
 
@@ -215,7 +215,7 @@ def _break_even(given: records.BreakEven) -> float:
 
 
 def _batch(given: records.Batch) -> float:
-    from dualplan.serving.times import find_set, from_set
+    from dualplan.model.service_times import find_set, from_set
     from dualplan.spec.model import load_model
 
     fitted = find_set(BATCH_MODEL, HARDWARE)
@@ -254,7 +254,7 @@ def _trajectories(given: records.TrajectoryMean) -> float:
 
 
 def _policies(name: Policy) -> Policies:
-    from dualplan.schedule.registry import policies
+    from dualplan.serving.policies import policies
 
     return policies(name)
 

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualplan.errors import ConvergenceError, InputError
-from dualplan.plan.grid import evaluate_grid
 from dualplan.plan.purchase.search import Floats, Kind, Wanted, down_rates, node_costs, points_of, priced
+from dualplan.steady.grid import evaluate_grid
 
 CLOSE = 1e-3
 """A group is left out where smaller groups of the same kind give as much within this share; also the gap at which the

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from dualplan.plan.resources import TITLES
+from dualplan.steady.resources import TITLES
 from dualplan.units import many_times, significant
 
 if TYPE_CHECKING:

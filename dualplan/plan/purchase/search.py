@@ -1,7 +1,7 @@
 """The cheapest deployments that carry a demand, over kinds of nodes and their numbers.
 
 The search over node counts is exhaustive: the points of a kind that the bounds of their sides do not rule out
-(dualplan.plan.purchase.side_bounds) are taken in the order of their cost and evaluated as arrays (dualplan.plan.grid)
+(dualplan.plan.purchase.side_bounds) are taken in the order of their cost and evaluated as arrays (dualplan.steady.grid)
 until one is good, so no other of that kind is cheaper. A fleet of several deployments is another question, an integer
 programme: dualplan.plan.purchase.fleet.
 """
@@ -19,19 +19,19 @@ from numpy.typing import NDArray
 from dualplan.errors import InputError
 from dualplan.model.kv import kv_total_bytes_per_token
 from dualplan.model.storage import agents_in_flight, working_set_bytes
-from dualplan.plan.evaluate import Evaluation, evaluate
-from dualplan.plan.grid import evaluate_grid
-from dualplan.plan.problem import build, prepare
 from dualplan.plan.purchase.cost import Prices, node_price
 from dualplan.plan.purchase.runner_up import with_reasons
 from dualplan.plan.purchase.side_bounds import Known, bounds
 from dualplan.plan.purchase.upgrades import with_snics
-from dualplan.plan.reasons import misfits
-from dualplan.plan.resources import TITLES
 from dualplan.plan.sizing import agent_time, agent_tokens, check_demand_rate, store_traffic
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.scenario import Scenario
 from dualplan.spec.workload import mean_turns
+from dualplan.steady.answer import Evaluation, evaluate
+from dualplan.steady.grid import evaluate_grid
+from dualplan.steady.problem import build, prepare
+from dualplan.steady.reasons import misfits
+from dualplan.steady.resources import TITLES
 from dualplan.units import significant
 
 FIRST_POINTS = 4

@@ -3,7 +3,7 @@
 A point is a prefill and a decode side. Most of what decides it belongs to one of them: its links, compute and memory,
 whether the model fits, and the end of the P/D range that its links set. So a side is worked out once for each
 parallelism and profile, and the points that cannot carry a demand whatever the other side is are never evaluated. The
-bounds leave out what depends on both sides; they never refuse a point that dualplan.plan.grid accepts.
+bounds leave out what depends on both sides; they never refuse a point that dualplan.steady.grid accepts.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from dualplan.errors import InputError
 from dualplan.model.closed_form import Constraint
 from dualplan.model.closed_form_arrays import feasible_ranges
 from dualplan.model.demand import SideMemory
+from dualplan.model.service_times import fitted, with_measured_storage
 from dualplan.model.traffic import SIDES, Path
-from dualplan.plan.problem import SINGLE_SIDED, Setup, build, hosting
-from dualplan.plan.ranges import constraints
-from dualplan.plan.reasons import misfits
-from dualplan.plan.resources import storage_bandwidth
-from dualplan.serving.times import fitted, with_measured_storage
 from dualplan.spec.parallel import Parallel
 from dualplan.spec.scenario import Scenario
+from dualplan.steady.problem import SINGLE_SIDED, Setup, build, hosting
+from dualplan.steady.ranges import constraints
+from dualplan.steady.reasons import misfits
+from dualplan.steady.resources import storage_bandwidth
 
 Counts = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -10,14 +10,14 @@ from fractions import Fraction
 import msgspec
 
 from dualplan.errors import InputError
+from dualplan.model.service_times import fitted
 from dualplan.model.throughput import Rate, Use, best_split
-from dualplan.plan.problem import SINGLE_SIDED, Problem, Setup, build, prepare, solve, storage_positions, uses
 from dualplan.plan.purchase.cost import Prices, node_price
-from dualplan.plan.ranges import all_traffic_range
-from dualplan.plan.reasons import misfits
-from dualplan.serving.times import fitted
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.scenario import Scenario
+from dualplan.steady.problem import SINGLE_SIDED, Problem, Setup, build, prepare, solve, storage_positions, uses
+from dualplan.steady.ranges import all_traffic_range
+from dualplan.steady.reasons import misfits
 
 NIC_STEPS = (12.5e9, 25e9, 50e9, 100e9, 200e9)
 """Line rates of compute NICs that are sold [B/s]: 100 to 1,600 Gb/s."""

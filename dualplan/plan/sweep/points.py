@@ -19,15 +19,15 @@ from dualplan import __version__
 from dualplan.errors import DualplanError, InfeasibleError, InputError
 from dualplan.model.demand import mean_turn
 from dualplan.plan.assumptions import scenario_sha256
-from dualplan.plan.evaluate import Evaluation, demand_turns_per_s, evaluate
-from dualplan.plan.grid import Grid, evaluate_grid
 from dualplan.plan.sweep.simulated_point import SIMULATED_KEYS, Simulated, simulate_point
-from dualplan.plan.sweep.stacked_hardware import STACKED, stacked
 from dualplan.spec.change import Assignment, changed
 from dualplan.spec.load import flag_node
 from dualplan.spec.scenario import Scenario
 from dualplan.spec.vary import Axis, count_points, splits
 from dualplan.spec.workload import mean_turns
+from dualplan.steady.answer import Evaluation, demand_turns_per_s, evaluate
+from dualplan.steady.grid import Grid, evaluate_grid
+from dualplan.steady.stacked_hardware import STACKED, stacked
 
 Ints = NDArray[np.int64]
 Pairs = tuple[tuple[str, str], ...]

@@ -6,7 +6,6 @@ from fractions import Fraction
 from typing import Any
 
 from dualplan.model.closed_form import Range
-from dualplan.plan.evaluate import Evaluation
 from dualplan.report.capacity_review.blocks import (
     Block,
     Figure,
@@ -38,6 +37,7 @@ from dualplan.report.capacity_review.words import (
 from dualplan.report.feasible import ratio_text
 from dualplan.report.figures.pd_ratio import RangeBar, range_bars, rate_curve, regions
 from dualplan.spec.workload import mean_turns
+from dualplan.steady.answer import Evaluation
 from dualplan.units import show, significant
 
 # ---------------------------------------------------------------- the answer

@@ -6,7 +6,6 @@ from shlex import quote
 
 from dualplan import __version__
 from dualplan.plan.assumptions import assumptions, inputs_sha256, sources
-from dualplan.plan.evaluate import Evaluation
 from dualplan.plan.purchase.cost import node_price, price_origin
 from dualplan.report.capacity_review.blocks import (
     Block,
@@ -27,6 +26,7 @@ from dualplan.report.capacity_review.words import NO_VALUE, change, deployment, 
 from dualplan.report.scenario import value_rows, value_text
 from dualplan.spec.hardware import unsourced
 from dualplan.spec.workload import mean_turns
+from dualplan.steady.answer import Evaluation
 from dualplan.units import show, significant
 
 SOURCE_LENGTH = 1000

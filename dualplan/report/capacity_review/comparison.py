@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from dualplan.plan.evaluate import Evaluation
 from dualplan.report.capacity_review.blocks import Block, Figure, Name, Paragraph, Section, Text, Typed, say, table
 from dualplan.report.capacity_review.findings import Review
 from dualplan.report.capacity_review.labels import Labels
@@ -22,6 +21,7 @@ from dualplan.report.compare import Compared, input_differences
 from dualplan.report.figures.drawing import bars
 from dualplan.report.scenario import value_text
 from dualplan.spec.workload import mean_turns
+from dualplan.steady.answer import Evaluation
 from dualplan.units import show, significant
 
 MOST_INPUTS = 60

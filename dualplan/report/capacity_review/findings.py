@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dualplan.errors import InputError
-from dualplan.plan.evaluate import Evaluation, evaluate
 from dualplan.plan.purchase.cost import Prices
 from dualplan.spec.choices import MODES, Mode
 from dualplan.spec.scenario import Scenario
+from dualplan.steady.answer import Evaluation, evaluate
 
 if TYPE_CHECKING:
-    from dualplan.plan.grid import Curve, Grid
+    from dualplan.steady.grid import Curve, Grid
 
 CURVE_POINTS = 481
 CURVE_SPAN = 16.0
@@ -83,7 +83,7 @@ def with_mode(scenario: Scenario, mode: Mode) -> Scenario:
 def _curve(answer: Evaluation) -> Curve:
     import numpy as np
 
-    from dualplan.plan.grid import ratio_curve
+    from dualplan.steady.grid import ratio_curve
 
     found = answer.ranges.all_traffic
     ends = [answer.prefill_nodes / answer.decode_nodes, *(float(end) for end in (found.lower, found.upper) if end)]
@@ -97,7 +97,7 @@ def _splits(scenario: Scenario, chosen: int, nodes: int) -> Grid:
     """Whole-node splits, all of few nodes, of many a selection."""
     import numpy as np
 
-    from dualplan.plan.grid import evaluate_grid
+    from dualplan.steady.grid import evaluate_grid
 
     prefill = np.arange(1, nodes)
     if len(prefill) > MOST_SPLITS:

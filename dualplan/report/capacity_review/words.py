@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from dualplan.plan.evaluate import Evaluation
 from dualplan.report.capacity_review.blocks import Text, say
+from dualplan.steady.answer import Evaluation
 from dualplan.units import show, significant
 
 NO_VALUE = "–"

@@ -23,7 +23,7 @@ from dualplan.report.figures.drawing import (
 )
 
 if TYPE_CHECKING:
-    from dualplan.plan.grid import Curve, Grid
+    from dualplan.steady.grid import Curve, Grid
 
 
 class RangeBar(NamedTuple):

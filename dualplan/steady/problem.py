@@ -33,15 +33,15 @@ from dualplan.model.passes import (
     time_to_first_token,
     turn_work,
 )
+from dualplan.model.service_times import BASIC_COPIES, QUOTA, Fitted, fitted, from_set, with_measured_storage
 from dualplan.model.symbolic import value_of
 from dualplan.model.throughput import Rate, Use, best_split
 from dualplan.model.traffic import Bytes, Path, steps
-from dualplan.plan.resources import NodeLinks, Resource, copy_resource, link_resources, ordered, side_loads
-from dualplan.serving.times import BASIC_COPIES, QUOTA, Fitted, fitted, from_set, with_measured_storage
 from dualplan.spec.choices import Mode
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.parallel import Parallel, default_parallel, hosted
 from dualplan.spec.scenario import CollectiveLoad, Scenario
+from dualplan.steady.resources import NodeLinks, Resource, copy_resource, link_resources, ordered, side_loads
 
 BALANCE = {"shortest-queue": 1.18, "round-robin": 1.53}
 """Largest over mean load of a storage NIC by policy of choosing the read side (DualPath, section 7.4)."""

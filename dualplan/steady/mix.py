@@ -19,14 +19,14 @@ from dualplan.model.demand import SideMemory, TurnDemand
 from dualplan.model.symbolic import exact
 from dualplan.model.throughput import Rate
 from dualplan.model.traffic import Bytes
-from dualplan.plan.evaluate import ClassRate, Evaluation, answer_of, tpot_at, unloaded_ttft
-from dualplan.plan.problem import Problem, Setup, build, prepare, solve
-from dualplan.plan.ranges import exact_bytes, ranges
-from dualplan.plan.reasons import TPOT, Reason
-from dualplan.plan.resources import Resource, ordered
 from dualplan.spec.choices import Mode
 from dualplan.spec.scenario import Scenario
 from dualplan.spec.workload import Turn, Workload, mean_turns
+from dualplan.steady.answer import ClassRate, Evaluation, answer_of, tpot_at, unloaded_ttft
+from dualplan.steady.problem import Problem, Setup, build, prepare, solve
+from dualplan.steady.ranges import exact_bytes, ranges
+from dualplan.steady.reasons import TPOT, Reason
+from dualplan.steady.resources import Resource, ordered
 from dualplan.units import show
 
 

@@ -18,7 +18,10 @@ from dualplan.model.latency import batch_at_turn_rate, time_per_output_token
 from dualplan.model.passes import unloaded_time_to_first_token
 from dualplan.model.symbolic import value_of
 from dualplan.model.throughput import Rate
-from dualplan.plan.problem import (
+from dualplan.spec.parallel import Parallel
+from dualplan.spec.scenario import Scenario
+from dualplan.spec.workload import mean_turns
+from dualplan.steady.problem import (
     SINGLE_SIDED,
     Problem,
     Setup,
@@ -33,15 +36,12 @@ from dualplan.plan.problem import (
     read_seconds,
     solve,
 )
-from dualplan.plan.ranges import Ranges, ranges
-from dualplan.plan.reasons import Reason, misfits, no_room, reasons_of
-from dualplan.plan.resources import cnic_bandwidth, storage_bandwidth
-from dualplan.spec.parallel import Parallel
-from dualplan.spec.scenario import Scenario
-from dualplan.spec.workload import mean_turns
+from dualplan.steady.ranges import Ranges, ranges
+from dualplan.steady.reasons import Reason, misfits, no_room, reasons_of
+from dualplan.steady.resources import cnic_bandwidth, storage_bandwidth
 
 if TYPE_CHECKING:
-    from dualplan.plan.pairs import PairRates
+    from dualplan.steady.pairs import PairRates
 
 
 MOST_NODES = 10_000
@@ -169,10 +169,10 @@ def evaluate(
     A deployment that cannot hold its weights and a context has no rate: its turns per second are 0, and HBM binds.
     Where nodes of a side differ, the rate is that of the flow problem over all pairs of nodes; ``check_flow`` solves
     it beside the closed form in any case. Ranges are those of the usual nodes. Several models or workloads (``mix``)
-    are answered by dualplan.plan.mix.
+    are answered by dualplan.steady.mix.
     """
     if scenario.mix:
-        from dualplan.plan.mix import evaluate_mix
+        from dualplan.steady.mix import evaluate_mix
 
         if check_flow:
             raise InputError("--check-flow", "does not count with several models or workloads", "leave it out")
@@ -184,7 +184,7 @@ def evaluate(
     basic = rate if problem.mode == "basic" or missing else solve(build(setup, "basic"))
     pairs, basic_turns = None, basic.turns_per_s
     if (check_flow or scenario.variants) and rate.turns_per_s:
-        from dualplan.plan.pairs import solve_pairs
+        from dualplan.steady.pairs import solve_pairs
 
         pairs = solve_pairs(setup, problem.mode, rate.decode_share)
         if scenario.variants:
@@ -292,7 +292,7 @@ def _likely_splits(scenario: Scenario, nodes: int) -> Iterable[int]:
     """Prefill node counts worth a full evaluation: all of few, of many the best ones by the grid."""
     if nodes <= FEW_NODES or scenario.prefill_parallel or scenario.decode_parallel or scenario.mix:
         return range(1, nodes)
-    from dualplan.plan.grid import evaluate_grid
+    from dualplan.steady.grid import evaluate_grid
 
     prefill = list(range(1, nodes))
     grid = evaluate_grid(scenario, prefill, [nodes - count for count in prefill])

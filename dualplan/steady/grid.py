@@ -14,10 +14,13 @@ from numpy.typing import NDArray
 
 from dualplan.errors import InputError
 from dualplan.model.demand import SideMemory
+from dualplan.model.service_times import with_measured_storage
 from dualplan.model.throughput_arrays import Floats, level, lowest_point
 from dualplan.model.traffic import Path
-from dualplan.plan.evaluate import demand_turns_per_s, tpot_at, unloaded_ttft
-from dualplan.plan.problem import (
+from dualplan.spec.parallel import Parallel
+from dualplan.spec.scenario import Scenario
+from dualplan.steady.answer import demand_turns_per_s, tpot_at, unloaded_ttft
+from dualplan.steady.problem import (
     SINGLE_SIDED,
     Problem,
     Setup,
@@ -27,12 +30,9 @@ from dualplan.plan.problem import (
     storage_positions,
     uses,
 )
-from dualplan.plan.ranges import all_traffic_ranges
-from dualplan.plan.reasons import DEMAND, TPOT, TTFT, misfits, no_room, outside, range_empty
-from dualplan.plan.sweep.stacked_hardware import picked
-from dualplan.serving.times import with_measured_storage
-from dualplan.spec.parallel import Parallel
-from dualplan.spec.scenario import Scenario
+from dualplan.steady.ranges import all_traffic_ranges
+from dualplan.steady.reasons import DEMAND, TPOT, TTFT, misfits, no_room, outside, range_empty
+from dualplan.steady.stacked_hardware import picked
 
 if TYPE_CHECKING:
     from dualplan.model.closed_form_arrays import RangeArrays
@@ -70,7 +70,7 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
 def evaluate_grid(scenario: Scenario, prefill_nodes: Any, decode_nodes: Any, *, basic: bool = True) -> Grid:
     """The steady answer of every (prefill_nodes[i], decode_nodes[i]); integer arrays of one length.
 
-    Hardware numbers of the scenario may be arrays of that length (see dualplan.plan.sweep.stacked_hardware). Nodes that
+    Hardware numbers of the scenario may be arrays of that length (see dualplan.steady.stacked_hardware). Nodes that
     differ (``variants``) are not looked at. Without ``basic`` the rate of that mode is left at 0, which takes less
     time.
     """

@@ -11,10 +11,10 @@ from dualplan.model.closed_form import Constraint, Range, feasible_range
 from dualplan.model.demand import turn_bytes
 from dualplan.model.symbolic import exact
 from dualplan.model.traffic import Bytes, Path, hits_only, steps
-from dualplan.plan.problem import SINGLE_SIDED, Problem, Setup, kv_share
-from dualplan.plan.resources import NodeLinks, Resource, link_resources, ordered, side_loads, storage_bandwidth
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.scenario import CollectiveLoad
+from dualplan.steady.problem import SINGLE_SIDED, Problem, Setup, kv_share
+from dualplan.steady.resources import NodeLinks, Resource, link_resources, ordered, side_loads, storage_bandwidth
 
 if TYPE_CHECKING:
     from dualplan.model.closed_form_arrays import RangeArrays

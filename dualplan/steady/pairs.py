@@ -21,10 +21,10 @@ from dualplan.errors import InputError
 from dualplan.flow.maxmin import solve_rates
 from dualplan.flow.problem import Flow, FlowProblem, Link, Rates
 from dualplan.model.traffic import SIDES
-from dualplan.plan.problem import SINGLE_SIDED, Problem, Setup, build
-from dualplan.plan.resources import Resource
 from dualplan.spec.choices import Mode
 from dualplan.spec.hardware import Hardware
+from dualplan.steady.problem import SINGLE_SIDED, Problem, Setup, build
+from dualplan.steady.resources import Resource
 
 PER_NIC = ("cnic_read", "cnic_write", "wire_egress", "wire_ingress")
 STORE = "the store"

@@ -11,15 +11,15 @@ import msgspec
 
 from dualplan.model.demand import side_memory
 from dualplan.model.memory import kv_share_per_gpu
-from dualplan.plan.problem import Problem, Setup, redundant_experts
-from dualplan.plan.resources import TITLES, few
 from dualplan.spec.parallel import Parallel
 from dualplan.spec.scenario import SideName
+from dualplan.steady.problem import Problem, Setup, redundant_experts
+from dualplan.steady.resources import TITLES, few
 from dualplan.units import show
 
 if TYPE_CHECKING:
-    from dualplan.plan.evaluate import DemandCheck
-    from dualplan.plan.ranges import Ranges
+    from dualplan.steady.answer import DemandCheck
+    from dualplan.steady.ranges import Ranges
 
 
 class Reason(msgspec.Struct, frozen=True):
