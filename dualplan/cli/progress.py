@@ -43,6 +43,15 @@ def progress_line(quiet: float = QUIET) -> Iterator[Callable[[Callable[[float], 
         sys.stderr.flush()
 
 
+def status_line(text: str) -> None:
+    """Show a line at once, where standard error is a terminal; the next progress line takes its place."""
+    import sys
+
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r{text} \x1b[K")
+        sys.stderr.flush()
+
+
 @contextmanager
 def progress(what: str) -> Iterator[Callable[[float], None]]:
     """Call what is yielded with the share that is done, 0 to 1."""

@@ -13,7 +13,6 @@ import numpy as np
 from dualplan.plan.assumptions import sources
 from dualplan.plan.simulation import ResourceUse, resources, series
 from dualplan.report.output import Output
-from dualplan.serving import layout as k
 from dualplan.serving.result import Result, Slo, Spread, misses
 from dualplan.serving.run import Capacity
 from dualplan.serving.trajectories import Trajectories
@@ -26,16 +25,16 @@ if TYPE_CHECKING:
 
 SCHEMA = "dualplan/simulate/1"
 SERIES = (
-    ("time_s", k.S_TIME),
-    ("waiting_agents", k.S_UNADMITTED),
-    ("waiting_turns", k.S_WAITING),
-    ("prefilling_turns", k.S_PREFILLING),
-    ("decoding_turns", k.S_DECODING),
-    ("turns_done", k.S_TURNS),
-    ("working_set_bytes", k.S_WORKING_SET),
-    ("read_bytes", k.S_READ),
-    ("prefill_buffer_bytes", k.S_PREFILL_BUFFER),
-    ("decode_buffer_bytes", k.S_DECODE_BUFFER),
+    ("time_s", "time"),
+    ("waiting_agents", "unadmitted"),
+    ("waiting_turns", "waiting"),
+    ("prefilling_turns", "prefilling"),
+    ("decoding_turns", "decoding"),
+    ("turns_done", "turns"),
+    ("working_set_bytes", "working_set"),
+    ("read_bytes", "read"),
+    ("prefill_buffer_bytes", "prefill_buffer"),
+    ("decode_buffer_bytes", "decode_buffer"),
 )
 POINTS = 100
 """Most points of a series in the JSON document."""
@@ -254,7 +253,7 @@ def _points(result: Result) -> Any:
 
 def _series(result: Result) -> dict[str, Any]:
     at = _points(result)
-    columns: dict[str, Any] = {name: result.samples[at, column].tolist() for name, column in SERIES}
+    columns: dict[str, Any] = {name: result.samples[field][at].tolist() for name, field in SERIES}
     over_time = series(result, at)
     columns["utilization"] = {name: values.tolist() for name, values in over_time.utilization.items()}
     columns["max_over_mean"] = {

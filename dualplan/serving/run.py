@@ -13,10 +13,12 @@ import numpy.typing as npt
 from dualplan.errors import InputError
 from dualplan.serving import kernel
 from dualplan.serving import layout as k
-from dualplan.serving.cluster import Cluster, state
+from dualplan.serving.cluster import Cluster
 from dualplan.serving.elastic import Controller, Elastic
+from dualplan.serving.figures import result_of, ttft_of
+from dualplan.serving.initial import state
 from dualplan.serving.prefill_load import turn_works
-from dualplan.serving.result import Result, RoleChange, Slice, Slo, Stopped, meets, result_of
+from dualplan.serving.result import Result, RoleChange, Slice, Slo, Stopped, meets
 from dualplan.serving.trajectories import Trajectories
 
 Floats = npt.NDArray[np.float64]
@@ -78,7 +80,7 @@ def offline(
     stopped: Stopped = "all agents done"
     if not driver.to(LONGEST, progress):
         stopped = "interrupted"
-    elif s.counter[k.N_DONE] < agents:
+    elif s.count["done"] < agents:
         stopped = "longest time"
     changes = driver.changes
     return result_of(
@@ -140,10 +142,10 @@ def online(
     end = duration
     for i in range(1, SLICES + 1):
         if not driver.to(duration * i / SLICES, progress, i / SLICES):
-            stopped, end = "interrupted", float(s.total[k.NOW])
+            stopped, end = "interrupted", float(s.total["now"])
             break
-        n = int(s.counter[k.N_RECORDS])
-        ended = s.record[seen:n, :4].sum(axis=1, dtype=np.float64)
+        n = int(s.count["records"])
+        ended = ttft_of(s.record[seen:n])
         seen = n
         mean = float(ended.mean()) if len(ended) else None
         slices.append(Slice(start_s=duration * (i - 1) / SLICES, end_s=duration * i / SLICES, ttft_s=mean))
@@ -319,7 +321,7 @@ def _prefill_bound(laid: Cluster, trajectories: Trajectories) -> float:
 
 def _chosen(s: k.State, compiled: bool | None) -> kernel.Kernel:
     """The compiled kernel, or plain Python for runs that end before the compiler would."""
-    work = len(s.record_time) * (1 + (len(s.group) + len(s.pool)) / (GROUPS_A_TURN * s.choice[k.CLUSTERS]))
+    work = len(s.record) * (1 + (len(s.group) + len(s.pool)) / (GROUPS_A_TURN * s.setting.clusters))
     if compiled or (compiled is None and work > PLAIN_LIMIT):
         return kernel.compiled() or kernel.PLAIN
     return kernel.PLAIN
@@ -344,11 +346,11 @@ class Driver(NamedTuple):
         try:
             while True:
                 stop = until if controller is None else min(until, controller.next_time)
-                s.number[k.HORIZON] = stop
+                s.total["horizon"] = stop
                 while not self.kernel.run(s, step):
                     _report(s, progress, share)
                 _report(s, progress, share)
-                if controller is None or stop >= until or s.counter[k.N_DONE] == len(s.arrival):
+                if controller is None or stop >= until or s.count["done"] == len(s.span):
                     return True
                 controller.act(s, stop)
         except KeyboardInterrupt:
@@ -357,5 +359,5 @@ class Driver(NamedTuple):
 
 def _report(s: k.State, progress: Progress | None, share: float | None) -> None:
     if progress is not None:
-        done = s.counter[k.N_RECORDS] / max(len(s.record_time), 1) if share is None else share
-        progress(float(done), int(s.counter[k.N_RECORDS]), float(s.total[k.NOW]))
+        done = s.count["records"] / max(len(s.record), 1) if share is None else share
+        progress(float(done), int(s.count["records"]), float(s.total["now"]))

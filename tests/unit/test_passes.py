@@ -1,12 +1,13 @@
 """Synchronised passes: hand values, limits, the same equations in the kernel, and a second formulation by drawing."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import sympy as sp
 
 from dualplan.model import passes
 from dualplan.model.latency import batch_at_tpot, batch_at_turn_rate, highest_turn_rate, turn_rate_at_batch
-from dualplan.serving import layout as k
 from dualplan.serving.turns import chunk_attention, chunk_work
 
 
@@ -18,13 +19,10 @@ def test_work_of_a_turn_by_hand():
 
 
 def test_the_kernel_counts_work_as_the_steady_model_does():
-    class State:
-        number = np.zeros(k.N_NUMBERS)
-
     costs = (7e-3, 2.5e-4, 6.8e-7, 1.5e-9)
-    for index, cost in zip((k.PER_REQUEST, k.PER_TOKEN, k.PER_CONTEXT, k.PER_TOKEN_CONTEXT), costs, strict=True):
-        State.number[index] = cost
-    whole = chunk_work(State, 32_768.0, 429.0) + chunk_attention(State, 32_768.0, 429.0)
+    names = ("per_request", "per_token", "per_context", "per_token_context")
+    s = SimpleNamespace(setting=SimpleNamespace(**dict(zip(names, costs, strict=True))))
+    whole = chunk_work(s, 32_768.0, 429.0) + chunk_attention(s, 32_768.0, 429.0)
     assert whole == pytest.approx(passes.turn_work(*costs, 429.0, 32_768.0))
 
 
