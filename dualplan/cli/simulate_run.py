@@ -11,11 +11,12 @@ from dualplan.cli.scenario_flags import ScenarioFlags
 if TYPE_CHECKING:
     from dualplan.plan.simulation import Options
     from dualplan.report.simulate import Answer
+    from dualplan.serving.capacity import Capacity
     from dualplan.serving.cluster import Cluster
     from dualplan.serving.elastic import Elastic
     from dualplan.serving.policies import Policies
     from dualplan.serving.result import Result, Slo
-    from dualplan.serving.run import Capacity, Progress
+    from dualplan.serving.run import Progress
     from dualplan.serving.trajectories import Floats, Trajectories
     from dualplan.spec.choices import Mode
     from dualplan.spec.scenario import Scenario
@@ -130,7 +131,8 @@ def answer(flags: ScenarioFlags, scenario: Scenario, call: Call) -> tuple[Answer
 def _capacity(
     call: Call, cluster: Cluster, trajectories: Trajectories, slo: Slo, options: Options, label: str, show: Progress
 ) -> Capacity:
-    from dualplan.serving.run import DURATION, find_capacity
+    from dualplan.serving.capacity import find_capacity
+    from dualplan.serving.run import DURATION
 
     return find_capacity(
         cluster,

@@ -13,8 +13,8 @@ import numpy as np
 from dualplan.plan.assumptions import sources
 from dualplan.plan.simulation import ResourceUse, resources, series
 from dualplan.report.output import Output
+from dualplan.serving.capacity import Capacity
 from dualplan.serving.result import Result, Slo, Spread, misses
-from dualplan.serving.run import Capacity
 from dualplan.serving.trajectories import Trajectories
 from dualplan.steady.answer import evaluate
 from dualplan.steady.resources import TITLES

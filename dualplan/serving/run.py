@@ -1,4 +1,4 @@
-"""Runs of the simulation: a job of agents that start together, agents that arrive, the capacity under an SLO."""
+"""Runs of the simulation: a job of agents that start together, agents that arrive."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -17,8 +16,7 @@ from dualplan.serving.cluster import Cluster
 from dualplan.serving.elastic import Controller, Elastic
 from dualplan.serving.figures import result_of, ttft_of
 from dualplan.serving.initial import state
-from dualplan.serving.prefill_load import turn_works
-from dualplan.serving.result import Result, RoleChange, Slice, Slo, Stopped, meets
+from dualplan.serving.result import Result, RoleChange, Slice, Slo, Stopped
 from dualplan.serving.trajectories import Trajectories
 
 Floats = npt.NDArray[np.float64]
@@ -124,7 +122,7 @@ def online(
         if rate * duration > MOST_AGENTS:
             what = f"{rate:g} agents/s for {duration:g} s are more than {MOST_AGENTS:,} agents"
             raise InputError("--arrival-rate", what, "give a lower rate or a shorter --duration")
-        arrivals = _poisson(rate, duration, seed)
+        arrivals = poisson(rate, duration, seed)
         if not len(arrivals):
             what = f"at {rate:g} agents/s no agent arrives in {duration:g} s"
             raise InputError("--arrival-rate", what, "give a higher rate or a longer --duration")
@@ -179,7 +177,7 @@ def _refuse_idle(laid: Cluster, agents: int) -> None:
             raise InputError(flag, f"{what} at a time, with agents: {agents:,}", "give fewer nodes or more agents")
 
 
-def _poisson(rate: float, duration: float, seed: int) -> Floats:
+def poisson(rate: float, duration: float, seed: int) -> Floats:
     """Arrival times of a Poisson process before ``duration`` [s]."""
     random = np.random.default_rng([seed, 2])
     times: list[Floats] = []
@@ -192,131 +190,6 @@ def _poisson(rate: float, duration: float, seed: int) -> Floats:
         last = float(piece[-1])
     arrivals = np.concatenate(times)
     return arrivals[arrivals < duration]
-
-
-class Capacity(msgspec.Struct, frozen=True, kw_only=True):
-    """The highest arrival rate that meets the SLO [agents/s]: ``met`` was met, ``missed`` was not.
-
-    ``results``: the runs in order of their rates. ``met`` is 0 when no rate that was tried met the SLO, ``missed`` is
-    None when all did, up to ``MOST_AGENTS`` in a run. ``interrupted``: the search was not finished; ``results`` holds
-    the run that was stopped where no other was finished.
-    """
-
-    met: float
-    missed: float | None
-    slo: Slo
-    results: tuple[Result, ...]
-    interrupted: bool = False
-
-    @property
-    def best(self) -> Result:
-        """The run at the highest rate that was met, or at the lowest one if none was."""
-        met = [run for run in self.results if run.arrival_rate is not None and run.arrival_rate <= self.met]
-        return met[-1] if met else self.results[0]
-
-    @property
-    def beyond(self) -> Result | None:
-        """The run at the lowest rate that was missed; None where none was."""
-        missed = [run for run in self.results if run.arrival_rate == self.missed]
-        return missed[0] if missed else None
-
-
-def find_capacity(
-    laid: Cluster,
-    trajectories: Trajectories,
-    *,
-    slo: Slo | None = None,
-    duration: float = DURATION,
-    warm_up: float | None = None,
-    seed: int = 0,
-    tolerance: float = 0.02,
-    progress: Progress | None = None,
-    elastic: Elastic | None = None,
-    label: str | None = None,
-) -> Capacity:
-    """Bisection on the arrival rate with the same random numbers at every rate, down to a bracket of relative width
-    ``tolerance``; with ``elastic`` nodes change their roles in every run.
-
-    Starts from what the prefill engines can compute and widens until one rate is met and one is missed, up to
-    ``MOST_AGENTS`` in a run and down to a rate at which none arrives. Raises InputError where the run is too short
-    for any turn to end, or so long that the first rate brings too many agents.
-    """
-    limit = slo or Slo()
-    if not 0 < duration < math.inf:
-        raise InputError("--duration", f"{duration:g} s is not a length of a run")
-    start = _prefill_bound(laid, trajectories)
-    if start * duration > MOST_AGENTS:
-        what = f"in {duration:g} s more than {MOST_AGENTS:,} agents arrive at {start:g} agents/s"
-        raise InputError("--duration", what, "run shorter")
-    if not len(_poisson(start, duration, seed)):
-        raise InputError("--duration", f"no agent arrives in {duration:g} s at {start:g} agents/s", "run longer")
-    runs: dict[float, Result] = {}
-    partial: Result | None = None
-
-    def met(rate: float) -> bool:
-        nonlocal partial
-        run = online(
-            laid,
-            trajectories,
-            rate,
-            duration=duration,
-            warm_up=warm_up,
-            slo=limit,
-            seed=seed,
-            progress=progress,
-            elastic=elastic,
-            label=label,
-        )
-        if run.stopped == "interrupted":
-            partial = run
-            raise KeyboardInterrupt
-        runs[rate] = run
-        return meets(run, limit)
-
-    interrupted = False
-    try:
-        low, high = _bracket(met, start, duration, seed)
-        while low and high is not None and high - low > tolerance * high:
-            middle = (low + high) / 2
-            low, high = (middle, high) if met(middle) else (low, middle)
-    except KeyboardInterrupt:
-        if not runs:
-            if partial is None or not partial.turns:
-                raise
-            return Capacity(met=0.0, missed=None, slo=limit, results=(partial,), interrupted=True)
-        interrupted = True
-        low = max((rate for rate, run in runs.items() if meets(run, limit)), default=0.0)
-        high = min((rate for rate, run in runs.items() if not meets(run, limit)), default=None)
-    if not low and not interrupted and not any(run.turns for run in runs.values()):
-        raise InputError("--duration", f"no turn ended in the part of {duration:g} s that counts", "run longer")
-    results = tuple(runs[rate] for rate in sorted(runs))
-    return Capacity(met=low, missed=high, slo=limit, results=results, interrupted=interrupted)
-
-
-def _bracket(met: Callable[[float], bool], start: float, duration: float, seed: int) -> tuple[float, float | None]:
-    """A rate that meets the SLO and one that does not; 0 where none is met, None where all are."""
-    low, high = 0.0, start
-    while met(high):
-        if 1.5 * high * duration > MOST_AGENTS:
-            return high, None
-        low, high = high, 1.5 * high
-    if low:
-        return low, high
-    low = high
-    while len(_poisson(low := low / 1.5, duration, seed)):
-        if met(low):
-            return low, high
-        high = low
-    return 0.0, high
-
-
-def _prefill_bound(laid: Cluster, trajectories: Trajectories) -> float:
-    """Agents/s that the prefill engines could compute if they never idled."""
-    work, side = float(turn_works(laid, trajectories).sum()), laid.prefill
-    agents = len(trajectories.offsets) - 1
-    # of the nodes at the start, so that a search with changing roles begins where one without them does
-    engines = side.engines * side.first_nodes / side.nodes
-    return engines / (work / agents) if work > 0 else 1.0
 
 
 def _chosen(s: k.State, compiled: bool | None) -> kernel.Kernel:

@@ -310,8 +310,8 @@ def _latency(given: records.Latency) -> float:
 
 @cache
 def _highest_rate(deployment: records.Deployment, mode: Mode) -> float:
+    from dualplan.serving.capacity import find_capacity
     from dualplan.serving.cluster import cluster
-    from dualplan.serving.run import find_capacity
 
     drawn = _drawn(deployment.workload)
     return find_capacity(cluster(_scenario(deployment), drawn, mode=mode), drawn).met

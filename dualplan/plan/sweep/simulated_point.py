@@ -53,8 +53,9 @@ def simulate_point(scenario: Scenario, call: Simulated, pairs: Mapping[str, str]
     job ended. Raises InputError, and InfeasibleError where weights or a context do not fit.
     """
     from dualplan.plan.simulation import Options, simulate, slo_of
+    from dualplan.serving.capacity import find_capacity
     from dualplan.serving.result import misses
-    from dualplan.serving.run import DURATION, find_capacity
+    from dualplan.serving.run import DURATION
 
     factors = (
         factor_of(pairs[key], key) if key in pairs else getattr(call, key)
