@@ -6,8 +6,16 @@ from typing import Any
 
 from dualplan.plan.uncertainty import FAULT_TITLES, Influence, Uncertainty
 from dualplan.report.blocks import MORE, Table, table
+from dualplan.report.records import pick
 from dualplan.units import show, significant
 
+RUN = """
+    samples seed evaluations feasible_share feasible_share_error=share_error turns_per_s failures decides measure_next
+"""
+INFLUENCE = """
+    key value=text unit rank_correlation=correlation rate_index_first=first rate_index_first_error=first_error
+    rate_index_total=total verdict_index_total=verdict_total flips_at feasible_above
+"""
 SHOWN = 5
 """Values that people are shown."""
 
@@ -17,31 +25,8 @@ LITTLE = 0.005
 
 def document(found: Uncertainty) -> dict[str, Any]:
     """The JSON of ``uncertainty``."""
-    return {
-        "samples": found.samples,
-        "seed": found.seed,
-        "evaluations": found.evaluations,
-        "feasible_share": found.feasible_share,
-        "feasible_share_error": found.share_error,
-        "turns_per_s": found.turns_per_s,
-        "failures": found.failures,
-        "decides": found.decides,
-        "measure_next": found.measure_next,
-        "influences": [
-            {
-                "key": one.key,
-                "value": one.text,
-                "unit": one.unit or None,
-                "rank_correlation": one.correlation,
-                "rate_index_first": one.first,
-                "rate_index_first_error": one.first_error,
-                "rate_index_total": one.total,
-                "verdict_index_total": one.verdict_total,
-                "flips_at": one.flips_at,
-                "feasible_above": one.feasible_above,
-            }
-            for one in found.influences
-        ],
+    return pick(found, RUN) | {
+        "influences": [pick(one, INFLUENCE) | {"unit": one.unit or None} for one in found.influences]
     }
 
 
