@@ -82,11 +82,12 @@ class Paragraph(_Record, frozen=True):
 
 class Facts(_Record, frozen=True):
     """Short keys with a text each. A text without a key stands at the margin, one below the key ``MORE`` with the
-    text before it.
+    text before it. ``room``: characters of the keys.
     """
 
     kind: ClassVar[str] = "facts"
     items: tuple[tuple[str, Text], ...]
+    room: int = 11
 
 
 MORE = " "
@@ -140,7 +141,7 @@ class Table(_Record, frozen=True):
 
     What a terminal does where it is too narrow: ``flow`` has a letter a column, ``w`` wraps words, ``f`` breaks
     anywhere, ``s`` takes what the others leave, ``.`` stays; with ``below`` columns that do not fit follow in a table
-    below.
+    below. ``widths``: characters that columns take at least.
     """
 
     kind: ClassVar[str] = "table"
@@ -152,7 +153,8 @@ class Table(_Record, frozen=True):
     bars: tuple[float, ...] = ()
     flow: str = ""
     below: bool = False
-    head: Literal["lead", "note"] = "lead"
+    widths: tuple[int, ...] = ()
+    head: Literal["lead", "note", ""] = "lead"
 
 
 class Figure(_Record, frozen=True):
@@ -224,7 +226,8 @@ def table(
     bars: Sequence[float] = (),
     flow: str = "",
     below: bool = False,
-    head: Literal["lead", "note"] = "lead",
+    widths: Sequence[int] = (),
+    head: Literal["lead", "note", ""] = "lead",
 ) -> Table:
     """A table; ``align`` has a letter a column, ``l`` or ``r``."""
     sides: dict[str, Align] = {"l": "left", "r": "right"}
@@ -237,6 +240,7 @@ def table(
         bars=tuple(bars),
         flow=flow,
         below=below,
+        widths=tuple(widths),
         head=head,
     )
 

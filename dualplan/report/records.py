@@ -18,7 +18,8 @@ def pick(record: Any, table: str) -> dict[str, Any]:
     found = {}
     for word in table.split():
         key, _, path = word.partition("=")
-        found[key] = msgspec.to_builtins(attrgetter(path or key)(record), enc_hook=_plain)
+        value = msgspec.to_builtins(attrgetter(path or key)(record), enc_hook=_plain)
+        found[key] = list(value) if isinstance(value, tuple) else value
     return found
 
 

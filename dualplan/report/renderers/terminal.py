@@ -13,9 +13,6 @@ if TYPE_CHECKING:
 
 WIDEST = 100
 NARROWEST = 40
-KEY_ROOM = 11
-"""Characters of the keys of facts."""
-
 BAR_ROOM = 20
 """Characters of a full bar of a table; half as many beside more than four columns."""
 
@@ -69,7 +66,7 @@ class _Terminal:
 
     def facts(self, block: Any) -> None:
         for key, text in block.items:
-            self.wrapped((f"{key:<{KEY_ROOM}}" if key else "") + self.plain(text), hanging=KEY_ROOM)
+            self.wrapped((f"{key:<{block.room}}" if key else "") + self.plain(text), hanging=block.room)
 
     def bullets(self, block: Any) -> None:
         for item in block.items:
@@ -117,12 +114,14 @@ class _Terminal:
             width=self.width - 2 if shares else None,
         )
         flow = block.flow or "w" + "." * (len(header) - 1)
-        for text, side, way in zip(header, block.align, flow, strict=True):
+        least = block.widths or (None,) * len(header)
+        for text, side, way, room in zip(header, block.align, flow, least, strict=True):
             table.add_column(
                 text,
                 justify=side,
                 no_wrap=way == ".",
                 overflow="fold",
+                min_width=room,
                 ratio=1 if way == "s" else None,
                 max_width=LONGEST_NAME if block.bars and table.columns == [] else None,
             )
