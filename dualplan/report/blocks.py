@@ -47,7 +47,14 @@ class Typed(_Record, frozen=True):
     text: str
 
 
-Text = str | Say | Name | Prose | Typed | tuple[Any, ...]
+class Formula(_Record, frozen=True):
+    """A formula within a sentence: LaTeX, and plain characters where there is none."""
+
+    latex: str
+    text: str
+
+
+Text = str | Say | Name | Prose | Typed | Formula | tuple[Any, ...]
 Align = Literal["left", "right"]
 
 
@@ -64,13 +71,13 @@ def say(key: str, /, **values: Any) -> Say:
     return Say(key, values)
 
 
-Role = Literal["", "title", "lead", "good", "bad", "warning", "note"]
+Role = Literal["", "title", "heading", "lead", "good", "bad", "warning", "note"]
 
 
 class Paragraph(_Record, frozen=True):
-    """A paragraph: ``title`` names the result, ``lead`` opens what follows, ``good``, ``bad`` and ``warning`` are
-    verdicts, a ``note`` is set smaller. On a terminal it stands ``indent`` characters in, its further lines
-    ``hanging`` more.
+    """A paragraph: ``title`` names the result, ``heading`` a part of it, ``lead`` opens what follows, ``good``, ``bad``
+    and ``warning`` are verdicts, a ``note`` is set smaller. On a terminal it stands ``indent`` characters in, its
+    further lines ``hanging`` more.
     """
 
     kind: ClassVar[str] = "paragraph"
@@ -169,14 +176,17 @@ class Figure(_Record, frozen=True):
 
 
 class Equation(_Record, frozen=True):
-    """One equation: its name, MathML, LaTeX for Markdown, the right side in numbers, and where it comes from."""
+    """One equation: its name, MathML, LaTeX for Markdown, the right side in numbers as text or LaTeX, and where it
+    comes from.
+    """
 
     kind: ClassVar[str] = "equation"
     title: Text
     mathml: str
     latex: str
-    numbers: str
+    numbers: str = ""
     derivation: tuple[Text, ...] = ()
+    latex_numbers: str = ""
 
 
 class Code(_Record, frozen=True):

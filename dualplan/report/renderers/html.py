@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from dualplan.errors import printable
-from dualplan.report.blocks import Document, Name, Prose, Say, Typed, figures
+from dualplan.report.blocks import Document, Formula, Name, Prose, Say, Typed, figures
 from dualplan.report.figures.drawing import themed
 from dualplan.report.output import clean
 from dualplan.report.renderers.words import Words, shortened
@@ -67,4 +67,4 @@ class HtmlWords(Words):
             return Markup('<code dir="ltr">{}</code>').format(printable(text.text))
         if isinstance(text, tuple):
             return Markup("").join(self.text(part) for part in text)
-        return escape(str(text))
+        return escape(text.text if isinstance(text, Formula) else str(text))

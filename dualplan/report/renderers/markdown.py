@@ -8,12 +8,13 @@ from string import Formatter
 from typing import TYPE_CHECKING, Any
 
 from dualplan.errors import printable
-from dualplan.report.blocks import Block, Document, Name, Prose, Say, Section, Typed, figures
+from dualplan.report.blocks import Block, Document, Formula, Name, Prose, Say, Section, Typed, figures
 from dualplan.report.renderers.words import Words, shortened
 
 if TYPE_CHECKING:
     from dualplan.report.capacity_review.labels import Labels
 
+HEADINGS = {"title": "## ", "heading": "### "}
 COLUMNS = 76
 """Characters of a line of a drawing."""
 
@@ -68,8 +69,8 @@ class _Markdown:
 
     def paragraph(self, block: Any) -> str:
         text = re.sub(" +", " ", self.t(block.text))
-        if block.role == "title":
-            return f"## {text}"
+        if block.role in HEADINGS:
+            return HEADINGS[block.role] + text
         if block.role in ("lead", "good", "bad", "warning"):
             return f"**{text}**"
         return f"> {text}" if block.role == "note" else text
@@ -111,7 +112,8 @@ class _Markdown:
         return f"{picture}\n\n{_details(self.words.label('document.figure_data'), self.table(block.table))}"
 
     def equation(self, block: Any) -> str:
-        lines = [f"**{self.t(block.title)}**", "", "$$", block.latex, "$$", ""]
+        lines = [f"**{self.t(block.title)}**", "", f"$${block.latex}$$", ""]
+        lines += [f"$${block.latex_numbers}$$", ""] if block.latex_numbers else []
         lines += [self.t(block.numbers), ""] if block.numbers else []
         return "\n".join(lines + [f"- {self.t(line)}" for line in block.derivation])
 
@@ -147,6 +149,8 @@ class MarkdownWords(Words):
             return _marked(printable(text.text)) if said is None else self.text(said)
         if isinstance(text, Typed):
             return _code_span(printable(text.text))
+        if isinstance(text, Formula):
+            return f"${text.latex}$"
         if isinstance(text, tuple):
             return "".join(self.text(part) for part in text)
         return _marked(str(text))

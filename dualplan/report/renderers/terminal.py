@@ -22,6 +22,7 @@ LONGEST_NAME = 38
 STYLES = {
     "": "",
     "title": "bold",
+    "heading": "bold",
     "lead": "bold",
     "good": "bold green",
     "bad": "bold red",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dualplan.errors import printable
-from dualplan.report.blocks import Name, Prose, Say, Text, Typed
+from dualplan.report.blocks import Formula, Name, Prose, Say, Text, Typed
 
 if TYPE_CHECKING:
     from dualplan.report.capacity_review.labels import Labels
@@ -48,7 +48,7 @@ class Words:
         if isinstance(text, Prose):
             said = self.said(text)
             return printable(text.text) if said is None else self.plain(said)
-        if isinstance(text, Typed):
+        if isinstance(text, (Typed, Formula)):
             return printable(text.text)
         if isinstance(text, tuple):
             return "".join(self.plain(part) for part in text)
