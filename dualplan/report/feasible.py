@@ -212,11 +212,7 @@ def view(answer: Evaluation, uncertainty: Uncertainty | None = None, *, verbose:
     if answer.classes:
         yield from (GAP, _classes(answer))
     if answer.splits:
-        yield from (
-            GAP,
-            Paragraph("Split      turns/s              bound by", "lead"),
-            Drawing(lambda width: _splits(answer)),
-        )
+        yield from (GAP, _splits(answer))
     if answer.turns_per_s:
         yield GAP
         yield from _resources(answer)
@@ -292,15 +288,18 @@ def _classes(answer: Evaluation) -> Table:
     return table("", ("Class", "share", "turns/s", "if alone", "TTFT", "TPOT"), rows, "lrrrrr", flow="f.....")
 
 
-def _splits(answer: Evaluation) -> list[str]:
-    """The best splits of the nodes, one a line."""
-    lines = []
-    for split in answer.splits:
-        word = "feasible" if split.feasible else "not"
-        name = f"{split.prefill_nodes}P{split.decode_nodes}D"
-        bound = TITLES[split.bottleneck] if split.bottleneck else "-"
-        lines.append(f"{name:<10} {significant(split.turns_per_s):>7}  {word:<11} {bound}")
-    return lines
+def _splits(answer: Evaluation) -> Table:
+    """The best splits of the nodes."""
+    rows = [
+        (
+            f"{split.prefill_nodes}P{split.decode_nodes}D",
+            significant(split.turns_per_s),
+            "feasible" if split.feasible else "not",
+            TITLES[split.bottleneck] if split.bottleneck else "-",
+        )
+        for split in answer.splits
+    ]
+    return table("", ("Split", "turns/s", "", "bound by"), rows, "lrll", flow="...w", widths=(9, 7, 10, 0))
 
 
 def _resources(answer: Evaluation) -> Iterator[Block]:

@@ -16,6 +16,9 @@ NARROWEST = 40
 BAR_ROOM = 20
 """Characters of a full bar of a table; half as many beside more than four columns."""
 
+LEAST_WRAPPED = 10
+"""Characters that a column which wraps must have; where there are fewer, columns go below each other."""
+
 LONGEST_NAME = 38
 """Characters of the first column of a table with bars; what is longer wraps."""
 
@@ -86,15 +89,23 @@ class _Terminal:
         header = [self.plain(cell) for cell in block.header]
         if block.caption:
             self.line(f"  {self.plain(block.caption)}", STYLES["lead"])
-        if block.below:
+        if block.below or not self._fits(block, header, rows):
             self._table_in_parts(block, header, rows)
         else:
             self._table(block, header, rows)
 
+    def _fits(self, block: Any, header: list[str], rows: list[list[str]]) -> bool:
+        """Whether all columns stand beside each other, those that wrap with ``LEAST_WRAPPED`` characters."""
+        room = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
+        room = [max(pair) for pair in zip(room, block.widths or (0,) * len(header), strict=True)]
+        least = [r if way == "." else min(r, LEAST_WRAPPED) for r, way in zip(room, _flow(block), strict=True)]
+        bar = [1] if block.bars else []
+        return sum(least + bar) + 2 * len(least + bar) <= self.width
+
     def _table_in_parts(self, block: Any, header: list[str], rows: list[list[str]]) -> None:
         from dualplan.report.columns import print_table
 
-        wraps = block.flow.find("w")
+        wraps = next((i for i, way in enumerate(_flow(block)) if way != "." and block.flow), -1)
         align = "".join(side[0] for side in block.align)
         styles = [MARKED if index in block.marked else None for index in range(len(rows))]
         head = STYLES[block.head]
@@ -114,9 +125,8 @@ class _Terminal:
             header_style=head,
             width=self.width - 2 if shares else None,
         )
-        flow = block.flow or "w" + "." * (len(header) - 1)
         least = block.widths or (None,) * len(header)
-        for text, side, way, room in zip(header, block.align, flow, least, strict=True):
+        for text, side, way, room in zip(header, block.align, _flow(block), least, strict=True):
             table.add_column(
                 text,
                 justify=side,
@@ -138,3 +148,8 @@ class _Terminal:
 
 KINDS = ("paragraph", "facts", "gap", "bullets", "drawing", "code", "table")
 """The kinds that commands make; the others belong to reports."""
+
+
+def _flow(block: Any) -> str:
+    """A letter a column; the first one wraps where nothing else is said."""
+    return block.flow or "w" + "." * (len(block.header) - 1)
