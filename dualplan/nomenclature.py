@@ -221,6 +221,7 @@ _ROWS: tuple[tuple[str, ...], ...] = (
     ("dp", "", "", "1", "replicas of the attention", _OWN),
     ("prefill", "", "", "1", "share of the prefill side's compute NICs that collectives take", _OWN),
     ("decode", "", "", "1", "share of the decode side's compute NICs that collectives take", _OWN),
+    ("pass_floor", "t_f", "t_f", "s", "shortest prefill pass: weights of a GPU from HBM, launches of its layers", _OWN),
 )
 
 QUANTITIES: dict[str, Quantity] = {row[0]: Quantity(*row) for row in _ROWS}

@@ -21,19 +21,6 @@ from typing import Any
 from dualplan.model.elementwise import floor, maximum
 
 
-def attention_work(per_context: Any, per_token_context: Any, tokens: Any, context: Any) -> Any:
-    """Attention of ``tokens`` new tokens over ``context`` cached ones on an engine [s]."""
-    return per_context * context + per_token_context * tokens * (context + tokens / 2)
-
-
-def turn_work(
-    per_request: Any, per_token: Any, per_context: Any, per_token_context: Any, tokens: Any, context: Any
-) -> Any:
-    """Work of an engine for the prefill of a turn without its share of the base of a pass [s]."""
-    attention = attention_work(per_context, per_token_context, tokens, context)
-    return per_request + per_token * tokens + attention
-
-
 def excess_work(engines: int, variation: float) -> float:
     """How much the largest of ``engines`` works exceeds their mean, in units of it, if they are lognormal.
 
@@ -50,14 +37,9 @@ def excess_work(engines: int, variation: float) -> float:
     return math.exp(spread * score - spread * spread / 2) - 1
 
 
-def pass_time(base: Any, work: Any, excess: Any, turns: Any) -> Any:
-    """Time of a pass that holds ``turns`` turns an engine [s]."""
-    return base + (turns + excess) * work
-
-
 def pass_rate(base: Any, work: Any, excess: Any, turns: Any) -> Any:
     """Turns/s of an engine whose passes hold ``turns`` turns each."""
-    return turns / pass_time(base, work, excess, turns)
+    return turns / (base + (turns + excess) * work)
 
 
 def pass_time_at_rate(base: Any, work: Any, excess: Any, turns_per_s: Any) -> Any:
@@ -90,11 +72,11 @@ def place_taken(passing: Any, to_first_token: Any, handover: Any) -> Any:
     return passing / 2 + to_first_token + handover
 
 
-def unloaded_time_to_first_token(base: Any, work: Any, reading: Any) -> Any:
-    """Time to first token of a turn that meets no other [s]: half an empty pass until it is fetched, the read until a
-    boundary, and a pass with it alone.
+def unloaded_time_to_first_token(idle: Any, alone: Any, reading: Any) -> Any:
+    """Time to first token of a turn that meets no other [s]: half an ``idle`` pass until it is fetched, the read until
+    a boundary, and a pass with it ``alone``.
     """
-    return base / 2 + maximum(base, reading + base / 2) + base + work
+    return idle / 2 + maximum(idle, reading + idle / 2) + alone
 
 
 def held_turns(room: Any, size: Any, *, alike: bool) -> Any:

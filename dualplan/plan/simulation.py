@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from dualplan.errors import InputError
 from dualplan.model.collectives import decode_collective_bytes_per_token, prefill_collective_bytes_per_token
-from dualplan.model.demand import scale_up_gpus
+from dualplan.model.service_times import scale_up_gpus
 from dualplan.model.traffic import SIDES, Bytes, loads, steps
 from dualplan.serving import layout as k
 from dualplan.serving.cluster import Cluster, SideLayout, cluster

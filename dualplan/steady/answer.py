@@ -18,11 +18,11 @@ from dualplan.model.latency import batch_at_turn_rate, time_per_output_token
 from dualplan.model.passes import unloaded_time_to_first_token
 from dualplan.model.symbolic import value_of
 from dualplan.model.throughput import Rate
+from dualplan.spec.choices import SINGLE_SIDED
 from dualplan.spec.parallel import Parallel
 from dualplan.spec.scenario import Scenario
 from dualplan.spec.workload import mean_turns
 from dualplan.steady.problem import (
-    SINGLE_SIDED,
     Problem,
     Setup,
     before_decode,
@@ -391,7 +391,7 @@ def tpot_at(setup: Setup, demand: TurnDemand, turns_per_s: Any) -> Any:
 
 def unloaded_ttft(setup: Setup, problem: Problem, share: Any) -> Any:
     """Time to first token of a turn that meets no other [s], for a share of decode-side reads or an array of shares:
-    its read, then its prefill.
+    the pass that runs empty, its read, then its prefill.
 
     A turn is read by the faster side, under split-read by both at once.
     """
@@ -408,11 +408,7 @@ def unloaded_ttft(setup: Setup, problem: Problem, share: Any) -> Any:
         reading = read_seconds(scenario.hardware, size)
     else:
         reading = minimum(*(read_seconds(hardware, size) for _, hardware in scenario.sides))
-    passes = problem.demand.passes
-    if passes is None:
-        return reading + problem.demand.prefill_latency
-    work = problem.demand.prefill_latency - passes.base
-    return unloaded_time_to_first_token(passes.base, work, reading)
+    return unloaded_time_to_first_token(setup.times.pass_idle, problem.demand.prefill_latency, reading)
 
 
 def bottleneck_of(problem: Problem, rate: Rate, missing: dict[str, str]) -> Bottleneck:

@@ -9,7 +9,17 @@ from typing import Any
 import msgspec
 
 from dualplan.errors import InputError
-from dualplan.model.demand import Passes, SideMemory, TurnDemand, mean_turn, side_memory, turn_demand, usable_hbm
+from dualplan.model import kv
+from dualplan.model.demand import (
+    MeanTurn,
+    Passes,
+    SideMemory,
+    TurnDemand,
+    mean_turn,
+    side_memory,
+    turn_demand,
+    usable_hbm,
+)
 from dualplan.model.elementwise import maximum, minimum
 from dualplan.model.latency import (
     batch_at_tpot,
@@ -22,8 +32,6 @@ from dualplan.model.latency import (
     turn_rate_at_batch,
 )
 from dualplan.model.passes import (
-    attention_work,
-    excess_work,
     held_turns,
     pass_rate,
     pass_time_at_rate,
@@ -31,13 +39,13 @@ from dualplan.model.passes import (
     read_response,
     root,
     time_to_first_token,
-    turn_work,
 )
-from dualplan.model.service_times import BASIC_COPIES, QUOTA, Fitted, fitted, from_set, with_measured_storage
+from dualplan.model.service_times import ServiceTimes, service_times
 from dualplan.model.symbolic import value_of
 from dualplan.model.throughput import Rate, Use, best_split
 from dualplan.model.traffic import Bytes, Path, steps
-from dualplan.spec.choices import Mode
+from dualplan.spec.choices import SINGLE_SIDED, Mode
+from dualplan.spec.fitted_sets import Fitted, fitted, with_measured_storage
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.parallel import Parallel, default_parallel, hosted
 from dualplan.spec.scenario import CollectiveLoad, Scenario
@@ -45,8 +53,6 @@ from dualplan.steady.resources import NodeLinks, Resource, copy_resource, link_r
 
 BALANCE = {"shortest-queue": 1.18, "round-robin": 1.53}
 """Largest over mean load of a storage NIC by policy of choosing the read side (DualPath, section 7.4)."""
-
-SINGLE_SIDED: tuple[Mode, ...] = ("basic", "layerwise", "dram-pool", "oracle")
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +65,9 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     decode_parallel: Parallel
     prefill_memory: SideMemory
     decode_memory: SideMemory
+    times: ServiceTimes
+    turns: MeanTurn
+    kv_format: str
 
     def nodes(self, side: str) -> Any:
         """Nodes of a side."""
@@ -84,7 +93,6 @@ def prepare(scenario: Scenario, prefill_nodes: int | None = None, decode_nodes: 
     """
     if scenario.mix:
         raise InputError("mix", "several models or workloads are not counted with here", "feasible, sweep, compare are")
-    scenario = with_measured_storage(scenario)
     settings = scenario.settings
     prefill_nodes, decode_nodes = prefill_nodes or settings.prefill_nodes, decode_nodes or settings.decode_nodes
     counts = {"prefill": prefill_nodes, "decode": decode_nodes}
@@ -95,19 +103,41 @@ def prepare(scenario: Scenario, prefill_nodes: int | None = None, decode_nodes: 
             "",
             problems=[f"{side}_nodes: missing (give {flags}, or --nodes N for the best split)" for side in missing[:1]],
         )
-    of_prefill, of_decode = hosting(scenario, "prefill", prefill_nodes), hosting(scenario, "decode", decode_nodes)
+    fit = fitted(scenario)
+    prefill, decode = hosting(scenario, "prefill", prefill_nodes, fit), hosting(scenario, "decode", decode_nodes, fit)
+    return setup_of(scenario, fit, (prefill_nodes, decode_nodes), prefill, decode)
+
+
+Host = tuple[Parallel, SideMemory]
+"""The parallelism of a side, and its memory."""
+
+
+def setup_of(scenario: Scenario, fit: Fitted | None, nodes: tuple[Any, Any], prefill: Host, decode: Host) -> Setup:
+    """The setup of a deployment: storage NICs as the fitted set has them, service times, turns and KV format."""
+    scenario, model = with_measured_storage(scenario, fit), scenario.model
     return Setup(
         scenario=scenario,
-        prefill_nodes=prefill_nodes,
-        decode_nodes=decode_nodes,
-        prefill_parallel=of_prefill[0],
-        decode_parallel=of_decode[0],
-        prefill_memory=of_prefill[1],
-        decode_memory=of_decode[1],
+        prefill_nodes=nodes[0],
+        decode_nodes=nodes[1],
+        prefill_parallel=prefill[0],
+        decode_parallel=decode[0],
+        prefill_memory=prefill[1],
+        decode_memory=decode[1],
+        times=service_times(scenario, prefill[0], decode[0], fit),
+        turns=mean_turn(scenario.workload),
+        kv_format=kv.check_format(scenario.settings.kv_format or model.kv_format, model, "kv_format"),
     )
 
 
-def hosting(scenario: Scenario, side: Path, nodes: int) -> tuple[Parallel, SideMemory]:
+def with_scenario(setup: Setup, scenario: Scenario, **changes: Any) -> Setup:
+    """The deployment of another scenario on the same nodes, with what follows from the scenario decided anew."""
+    setup = msgspec.structs.replace(setup, **changes)
+    nodes = (setup.prefill_nodes, setup.decode_nodes)
+    prefill, decode = (setup.prefill_parallel, setup.prefill_memory), (setup.decode_parallel, setup.decode_memory)
+    return setup_of(scenario, fitted(scenario), nodes, prefill, decode)
+
+
+def hosting(scenario: Scenario, side: Path, nodes: int, fit: Fitted | None) -> Host:
     """The parallelism of a side of so many nodes, and its memory. Raises InputError where a given one has no room."""
     hardware = scenario.hardware if side == "prefill" else scenario.decode_hardware
     given = scenario.prefill_parallel if side == "prefill" else scenario.decode_parallel
@@ -116,13 +146,8 @@ def hosting(scenario: Scenario, side: Path, nodes: int) -> tuple[Parallel, SideM
         parallel = default_parallel(scenario.model, gpus, hardware.gpu.count, usable_hbm(hardware), side)
     else:
         parallel = hosted(given, scenario.model, gpus, hardware.gpu.count, where=f"{side}.parallel")
-    return parallel, side_memory(scenario.model, parallel, hardware, redundant_experts(scenario))
-
-
-def redundant_experts(scenario: Scenario) -> int:
-    """Experts of each layer that are held twice, as in the deployment that was fitted; 0 without one."""
-    found = fitted(scenario)
-    return 0 if found is None else found.chosen.redundant_experts
+    redundant = 0 if fit is None else fit.chosen.redundant_experts
+    return parallel, side_memory(scenario.model, parallel, hardware, redundant)
 
 
 def given_collectives(scenario: Scenario) -> CollectiveLoad | None:
@@ -168,12 +193,19 @@ def build(setup: Setup, mode: Mode, known_demand: TurnDemand | None = None) -> P
 
     ``known_demand``: what a mean turn asks for, where it is not to be worked out from the workload again.
     """
-    found = fitted(setup.scenario)
-    setup = _reading_both_sides(setup, mode, found)
+    setup = _reading_both_sides(setup, mode)
     scenario, settings = setup.scenario, setup.scenario.settings
     prefill, decode = scenario.hardware, scenario.decode_hardware
     given = given_collectives(scenario)
-    demand = known_demand or _timed(setup, mode, found, derive_collectives=given is None)
+    demand = known_demand or turn_demand(
+        scenario,
+        mode,
+        (setup.prefill_parallel, setup.decode_parallel),
+        setup.times,
+        setup.turns,
+        setup.kv_format,
+        derive_collectives=given is None,
+    )
     amounts = demand.amounts
     table = steps(mode, staging=settings.staging, copy=settings.copy, persist=settings.persist)
     by_path = side_loads(table, amounts, prefill, decode)
@@ -264,11 +296,11 @@ def read_seconds(hardware: Hardware, size: Any) -> Any:
     return ((latency or 0.0) + read_time(size, snic.rate * snic.efficiency, snic.time_per_read)) * (size > 0)
 
 
-def _reading_both_sides(setup: Setup, mode: Mode, found: Fitted | None) -> Setup:
+def _reading_both_sides(setup: Setup, mode: Mode) -> Setup:
     """Storage NICs at what they reach where both sides read."""
-    if found is None or mode in SINGLE_SIDED or not found.has("storage"):
+    scenario, share = setup.scenario, setup.times.both_sides
+    if share == 1 or mode in SINGLE_SIDED:
         return setup
-    scenario, share = setup.scenario, found.chosen.both_sides
 
     def reached(hardware: Hardware) -> Hardware:
         snic = msgspec.structs.replace(hardware.snic, efficiency=hardware.snic.efficiency * share)
@@ -278,107 +310,6 @@ def _reading_both_sides(setup: Setup, mode: Mode, found: Fitted | None) -> Setup
         scenario, hardware=reached(scenario.hardware), decode_hardware=reached(scenario.decode_hardware)
     )
     return msgspec.structs.replace(setup, scenario=scenario)
-
-
-def _timed(setup: Setup, mode: Mode, found: Fitted | None, *, derive_collectives: bool) -> TurnDemand:
-    """What a mean turn asks for, in times of the roofline or of the fitted set."""
-    scenario = setup.scenario
-    demand = turn_demand(
-        scenario,
-        mode,
-        setup.prefill_parallel,
-        setup.decode_parallel,
-        setup.decode_memory,
-        derive_collectives=derive_collectives,
-    )
-    if found is None:
-        return demand
-    times = from_set(found.chosen, scenario.model.num_layers)
-    changes: dict[str, Any] = {"compute_origin": found.origin}
-    if found.has("decode"):
-        # loading and persisting KV slows its steps
-        slower = 1.0 if mode == "oracle" else 1 + times.decode_read_slowdown
-        names = ("decode_base", "decode_slope", "decode_quadratic")
-        changes |= {name: getattr(times, name) * slower for name in names}
-    if found.has("prefill"):
-        costs = (times.per_request, times.per_token, times.per_context, times.per_token_context)
-        work, attention, variation = _mean_work(scenario, costs)
-        amounts, snic = demand.amounts, scenario.hardware.snic
-        reading = read_time(amounts.read, snic.rate * snic.efficiency, snic.time_per_read) if amounts.read else 0.0
-        moved = 0.0 if mode == "oracle" else (amounts.hit + amounts.miss) / times.handover_rate
-        passes = Passes(
-            base=times.pass_base,
-            excess=excess_work(_in_step(setup.prefill_parallel), variation),
-            fullest=QUOTA / attention if attention > 0 else None,
-            handover=times.handover + moved,
-            read_service=0.0 if mode == "oracle" else reading,
-            read_variation=_read_variation(scenario, snic.time_per_read / reading) if amounts.read else 0.0,
-            read_sides=_reading_sides(mode) if amounts.read else (),
-            prefill_bytes=BASIC_COPIES * (amounts.hit + amounts.miss) if mode == "basic" else 0.0,
-            held_bytes=demand.sequence_bytes * _longer_generate_more(scenario),
-            alike=variation == 0,
-        )
-        changes |= {
-            "passes": passes,
-            "prefill_gpu_seconds": work * setup.prefill_parallel.tp,
-            "prefill_latency": times.pass_base + work,
-        }
-    return msgspec.structs.replace(demand, **changes)
-
-
-def _reading_sides(mode: Mode) -> tuple[Path, ...]:
-    """Sides whose storage NICs read."""
-    if mode == "oracle":
-        return ()
-    return ("prefill",) if mode in SINGLE_SIDED else ("prefill", "decode")
-
-
-def _in_step(parallel: Parallel) -> int:
-    """Engines that run passes together: those of an expert-parallel group; one for dense models."""
-    return max(parallel.ep // parallel.tp, 1)
-
-
-def _mean_work(scenario: Scenario, costs: tuple[float, float, float, float]) -> tuple[float, float, float]:
-    """Prefill work of the turns of a workload on an engine: its mean, the part of attention [s], and its variation,
-    standard deviation over mean. Scatter that the workload states beside its means is taken as independent.
-    """
-    turns, workload = mean_turn(scenario.workload), scenario.workload
-    pairs = list(zip(turns.computed, turns.hits, strict=True))
-    works = [turn_work(*costs, new, old) for new, old in pairs]
-    mean = turns.mean(works)
-    variance = turns.mean((work - mean) ** 2 for work in works)
-    if workload.per_turn is not None and not workload.classes:
-        means = workload.per_turn
-        by_append = (costs[1] + costs[3] * means.context) * means.append * means.append_scatter
-        by_context = (costs[2] + costs[3] * means.append) * means.context * means.context_scatter
-        variance += by_append**2 + by_context**2
-    attention = turns.mean(attention_work(costs[2], costs[3], new, old) for new, old in pairs)
-    return mean, attention, variance**0.5 / mean if mean else 0.0
-
-
-def _read_variation(scenario: Scenario, fixed: float) -> float:
-    """Standard deviation over mean of the time of a read, ``fixed`` of which does not depend on its size."""
-    workload, turns = scenario.workload, mean_turn(scenario.workload)
-    if workload.per_turn is not None and not workload.classes:
-        return workload.per_turn.context_scatter * (1 - fixed)
-    hits = turns.mean(turns.hits)
-    return turns.mean((hit - hits) ** 2 for hit in turns.hits) ** 0.5 / hits * (1 - fixed) if hits else 0.0
-
-
-def _longer_generate_more(scenario: Scenario) -> float:
-    """Mean generated tokens with turns weighted by length, over the plain mean: by how much the sequences that decode
-    at a moment are longer than those of all turns.
-    """
-    workload, mix = scenario.workload, mean_turn(scenario.workload).mix
-    if workload.per_turn is not None and not workload.classes:
-        means = workload.per_turn
-        held = means.generated if means.generated_by_length is None else means.generated_by_length
-        return held / means.generated if means.generated else 1.0
-    lengths = [turn.context + turn.append + turn.generated for turn in mix]
-    length = sum(turn.weight * size for turn, size in zip(mix, lengths, strict=True))
-    generated = sum(turn.weight * turn.generated for turn in mix)
-    both = sum(turn.weight * turn.generated * size for turn, size in zip(mix, lengths, strict=True))
-    return both / (length * generated) if generated else 1.0
 
 
 def _prefill_resources(setup: Setup, demand: TurnDemand, mode: Mode) -> list[Resource]:

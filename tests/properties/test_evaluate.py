@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from dualplan.model.service_times import fitted
+from dualplan.spec.fitted_sets import fitted
 from dualplan.spec.load import shipped_names
 from dualplan.spec.scenario import read_scenario, resolve, set_flags
 from dualplan.steady.answer import evaluate

@@ -85,8 +85,11 @@ def symbolic_setup(symbols: Symbols, setup: Setup) -> Setup:
     for side, memory in (("prefill", setup.prefill_memory), ("decode", setup.decode_memory)):
         room = symbols.known(f"{side}_kv_room", memory.kv_bytes_per_gpu)
         memories[f"{side}_memory"] = msgspec.structs.replace(memory, kv_bytes_per_gpu=room)
+    passes = {name: getattr(setup.times, name) for name in ("pass_base", "pass_floor")}
+    passes = {name: symbols.known(name, value) if value else value for name, value in passes.items()}
     return msgspec.structs.replace(
         setup,
+        times=msgspec.structs.replace(setup.times, **passes),
         scenario=msgspec.structs.replace(
             scenario, settings=settings, hardware=machines[0], decode_hardware=machines[1], variants=()
         ),

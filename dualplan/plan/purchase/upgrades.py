@@ -10,12 +10,13 @@ from fractions import Fraction
 import msgspec
 
 from dualplan.errors import InputError
-from dualplan.model.service_times import fitted
 from dualplan.model.throughput import Rate, Use, best_split
 from dualplan.plan.purchase.cost import Prices, node_price
+from dualplan.spec.choices import SINGLE_SIDED
+from dualplan.spec.fitted_sets import fitted
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.scenario import Scenario
-from dualplan.steady.problem import SINGLE_SIDED, Problem, Setup, build, prepare, solve, storage_positions, uses
+from dualplan.steady.problem import Problem, Setup, build, prepare, solve, storage_positions, uses
 from dualplan.steady.ranges import all_traffic_range
 from dualplan.steady.reasons import misfits
 
