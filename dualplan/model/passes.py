@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from dualplan.model.elementwise import floor, maximum
+from dualplan.model.elementwise import floor, maximum, where
 
 
 def excess_work(engines: int, variation: float) -> float:
@@ -90,10 +90,11 @@ def held_turns(room: Any, size: Any, *, alike: bool) -> Any:
 def root(function: Callable[[Any], Any], low: Any, high: Any, steps: int = 50) -> Any:
     """Where a rising function passes 0 between ``low`` and ``high``, by bisection; floats or arrays.
 
-    ``high`` where it stays below 0.
+    Infinity where it stays below 0 up to ``high``: there it has no root.
     """
+    reached, end = function(high) > 0, high
     for _ in range(steps):
-        middle = (low + high) / 2
+        middle = (low + end) / 2
         above = function(middle) > 0
-        low, high = low + (middle - low) * (1 - above), high + (middle - high) * above
-    return high
+        low, end = low + (middle - low) * (1 - above), end + (middle - end) * above
+    return where(reached, end, math.inf)
