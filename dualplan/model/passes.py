@@ -8,17 +8,16 @@ pass, each of mean work ``w``,
     pass = base + (n + excess) * w        turns/s of an engine = n / pass
 
 where ``excess`` is by how much, in mean turns, the slowest engine of a group exceeds the mean. Times in seconds, sizes
-in bytes, lengths in tokens. Functions are plain arithmetic on floats, arrays and symbols but for ``excess_work`` and
-``root``. Source of the life cycle: DualPath (arXiv 2602.21548), section 5.
+in bytes, lengths in tokens. Functions are plain arithmetic on floats, arrays and symbols but for ``excess_work``.
+Source of the life cycle: DualPath (arXiv 2602.21548), section 5.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
-from dualplan.model.elementwise import floor, maximum, where
+from dualplan.model.elementwise import maximum
 
 
 def excess_work(engines: int, variation: float) -> float:
@@ -47,17 +46,6 @@ def pass_time_at_rate(base: Any, work: Any, excess: Any, turns_per_s: Any) -> An
     return (base + excess * work) / (1 - turns_per_s * work)
 
 
-def read_response(service: Any, variation: float, turns_per_s: Any, reads: Any) -> Any:
-    """Time from the issue of a read to its end [s] at a storage NIC with ``turns_per_s`` reads of ``service`` seconds,
-    if at most ``reads`` turns are under way there. ``variation``: standard deviation over mean of a read's time.
-
-    Schweitzer's approximation to a closed queue: a read finds the mean queue, less its own share of it; of the read
-    that is served it finds (1 + variation^2)/2 left (Reiser, 1979; all of it in an exponential service).
-    """
-    busy = turns_per_s * service * (reads - 1) / reads
-    return service * (1 - busy * (1 - variation * variation) / 2) / (1 - busy)
-
-
 def time_to_first_token(passing: Any, reading: Any) -> Any:
     """From fetch to first token [s]: the pass in which it is read, or its read and on average half a pass until the
     next boundary, and the pass in which it is computed.
@@ -77,24 +65,3 @@ def unloaded_time_to_first_token(idle: Any, alone: Any, reading: Any) -> Any:
     a boundary, and a pass with it ``alone``.
     """
     return idle / 2 + maximum(idle, reading + idle / 2) + alone
-
-
-def held_turns(room: Any, size: Any, *, alike: bool) -> Any:
-    """Turns of mean ``size`` that a memory of ``room`` holds [both B], at least one.
-
-    Whole ones if all turns are alike; else on average half a turn's size is left over.
-    """
-    return maximum(floor(room / size) if alike else room / size - 0.5, 1)
-
-
-def root(function: Callable[[Any], Any], low: Any, high: Any, steps: int = 50) -> Any:
-    """Where a rising function passes 0 between ``low`` and ``high``, by bisection; floats or arrays.
-
-    Infinity where it stays below 0 up to ``high``: there it has no root.
-    """
-    reached, end = function(high) > 0, high
-    for _ in range(steps):
-        middle = (low + end) / 2
-        above = function(middle) > 0
-        low, end = low + (middle - low) * (1 - above), end + (middle - end) * above
-    return where(reached, end, math.inf)

@@ -12,7 +12,7 @@ from dualplan.spec.model import Model
 from dualplan.spec.scenario import Scenario
 from dualplan.spec.workload import Workload, has_spread, turns_changed
 from dualplan.steady.answer import Evaluation
-from dualplan.steady.problem import reachable_read_rate
+from dualplan.steady.latencies import reachable_read_rate
 from dualplan.steady.resources import cnic_bandwidth, storage_bandwidth
 from dualplan.units import show
 

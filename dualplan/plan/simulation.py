@@ -25,8 +25,8 @@ from dualplan.spec.choices import Mode
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.scenario import Scenario
 from dualplan.spec.workload import Workload, turns_changed
-from dualplan.steady.problem import given_collectives, kv_share
 from dualplan.steady.resources import ORDER, NodeLinks, link_resources
+from dualplan.steady.setup import given_collectives, kv_share
 
 Floats = npt.NDArray[np.float64]
 

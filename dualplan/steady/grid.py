@@ -18,20 +18,12 @@ from dualplan.model.traffic import Path
 from dualplan.spec.choices import SINGLE_SIDED
 from dualplan.spec.fitted_sets import Fitted, fitted
 from dualplan.spec.scenario import Scenario
-from dualplan.steady.answer import demand_turns_per_s, tpot_at, unloaded_ttft
-from dualplan.steady.problem import (
-    Host,
-    Problem,
-    Setup,
-    build,
-    hosting,
-    prepare,
-    setup_of,
-    storage_positions,
-    uses,
-)
+from dualplan.steady.latencies import tpot_at, unloaded_ttft
+from dualplan.steady.problem import Problem, build
 from dualplan.steady.ranges import all_traffic_ranges
+from dualplan.steady.rate import storage_positions, uses
 from dualplan.steady.reasons import DEMAND, TPOT, TTFT, misfits, no_room, outside, range_empty
+from dualplan.steady.setup import Host, Setup, demand_turns_per_s, hosting, prepare, setup_of
 from dualplan.steady.stacked_hardware import picked
 
 if TYPE_CHECKING:
@@ -133,7 +125,7 @@ def _fill(grid: Grid, setup: Setup, members: NDArray[np.int64], with_basic: bool
             grid.basic_turns_per_s[members] = basic
         grid.bottleneck[members] = np.array([resource.name for resource in problem.resources])[binding]
     grid.decode_read_share[members] = np.nan if mode in SINGLE_SIDED else split
-    ttft = unloaded_ttft(setup, problem, split)
+    ttft = unloaded_ttft(setup, problem.demand, mode, split)
     grid.ttft_unloaded_s[members] = ttft
     grid.tpot_s[members] = _tpot(setup, problem, turns)
     late = np.broadcast_to(False if slo.ttft is None else ttft > slo.ttft, count)

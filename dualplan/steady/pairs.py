@@ -23,8 +23,9 @@ from dualplan.flow.problem import Flow, FlowProblem, Link, Rates
 from dualplan.model.traffic import SIDES
 from dualplan.spec.choices import SINGLE_SIDED, Mode
 from dualplan.spec.hardware import Hardware
-from dualplan.steady.problem import Problem, Setup, build, with_scenario
+from dualplan.steady.problem import Problem, build
 from dualplan.steady.resources import Resource
+from dualplan.steady.setup import Setup, with_scenario
 
 PER_NIC = ("cnic_read", "cnic_write", "wire_egress", "wire_ingress")
 STORE = "the store"

@@ -1,81 +1,42 @@
-"""A deployment as a linear programme: who runs where, what a resource can do, what a turn takes of it, the rate."""
+"""A deployment as a linear programme: what each resource can do, and what a turn takes of it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from fractions import Fraction
+import math
 from typing import Any
 
 import msgspec
 
-from dualplan.errors import InputError
-from dualplan.model import kv
-from dualplan.model.demand import (
-    MeanTurn,
-    Passes,
-    SideMemory,
-    TurnDemand,
-    mean_turn,
-    side_memory,
-    turn_demand,
-    usable_hbm,
-)
-from dualplan.model.elementwise import maximum, minimum
+from dualplan.model.demand import TurnDemand, turn_demand
 from dualplan.model.latency import (
     batch_at_tpot,
-    batch_at_turn_rate,
     decoding_batch,
-    effective_read_rate,
     highest_turn_rate,
-    read_time,
     time_per_output_token,
     turn_rate_at_batch,
 )
-from dualplan.model.passes import (
-    held_turns,
-    pass_rate,
-    pass_time_at_rate,
-    place_taken,
-    read_response,
-    root,
-    time_to_first_token,
-)
-from dualplan.model.service_times import ServiceTimes, service_times
-from dualplan.model.symbolic import value_of
-from dualplan.model.throughput import Rate, Use, best_split
+from dualplan.model.passes import pass_rate
+from dualplan.model.queueing import Decoding, decode_filling_rate, prefill_filling_rate
 from dualplan.model.traffic import Bytes, Path, steps
 from dualplan.spec.choices import SINGLE_SIDED, Mode
-from dualplan.spec.fitted_sets import Fitted, fitted, with_measured_storage
 from dualplan.spec.hardware import Hardware
-from dualplan.spec.parallel import Parallel, default_parallel, hosted
 from dualplan.spec.scenario import CollectiveLoad, Scenario
+from dualplan.steady.latencies import (
+    decode_turns,
+    held_before,
+    pass_flow,
+    prefill_turns,
+    reachable_read_rate,
+    read_seconds,
+)
 from dualplan.steady.resources import NodeLinks, Resource, copy_resource, link_resources, ordered, side_loads
-
-BALANCE = {"shortest-queue": 1.18, "round-robin": 1.53}
-"""Largest over mean load of a storage NIC by policy of choosing the read side (DualPath, section 7.4)."""
-
-
-class Setup(msgspec.Struct, frozen=True, kw_only=True):
-    """Who runs where: what does not depend on the mode. Node counts may be arrays that share one parallelism."""
-
-    scenario: Scenario
-    prefill_nodes: Any
-    decode_nodes: Any
-    prefill_parallel: Parallel
-    decode_parallel: Parallel
-    prefill_memory: SideMemory
-    decode_memory: SideMemory
-    times: ServiceTimes
-    turns: MeanTurn
-    kv_format: str
-
-    def nodes(self, side: str) -> Any:
-        """Nodes of a side."""
-        return self.prefill_nodes if side == "prefill" else self.decode_nodes
+from dualplan.steady.setup import Setup, balance_factor, given_collectives, kv_share
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """The resources of a deployment under one mode."""
+    """The resources of a deployment under one mode. ``filling``: turn rates at which turns in passes fill a memory, by
+    resource [1/s]; infinite where none does.
+    """
 
     mode: Mode
     demand: TurnDemand
@@ -85,113 +46,16 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     given: CollectiveLoad | None
     read_rates: tuple[float, float]
     tpot_unreachable: bool
+    filling: dict[str, Any]
 
 
-def prepare(scenario: Scenario, prefill_nodes: int | None = None, decode_nodes: int | None = None) -> Setup:
-    """Parallelism and memory of both sides, and storage NICs as the parameter set of the scenario has them. Raises
-    InputError where node counts are missing or a parallelism cannot be hosted.
-    """
-    if scenario.mix:
-        raise InputError("mix", "several models or workloads are not counted with here", "feasible, sweep, compare are")
-    settings = scenario.settings
-    prefill_nodes, decode_nodes = prefill_nodes or settings.prefill_nodes, decode_nodes or settings.decode_nodes
-    counts = {"prefill": prefill_nodes, "decode": decode_nodes}
-    missing = [side for side, count in counts.items() if count is None]
-    if prefill_nodes is None or decode_nodes is None:
-        flags = " and ".join(f"--{side}" for side in missing)
-        raise InputError(
-            "",
-            problems=[f"{side}_nodes: missing (give {flags}, or --nodes N for the best split)" for side in missing[:1]],
-        )
-    fit = fitted(scenario)
-    prefill, decode = hosting(scenario, "prefill", prefill_nodes, fit), hosting(scenario, "decode", decode_nodes, fit)
-    return setup_of(scenario, fit, (prefill_nodes, decode_nodes), prefill, decode)
-
-
-Host = tuple[Parallel, SideMemory]
-"""The parallelism of a side, and its memory."""
-
-
-def setup_of(scenario: Scenario, fit: Fitted | None, nodes: tuple[Any, Any], prefill: Host, decode: Host) -> Setup:
-    """The setup of a deployment: storage NICs as the fitted set has them, service times, turns and KV format."""
-    scenario, model = with_measured_storage(scenario, fit), scenario.model
-    return Setup(
-        scenario=scenario,
-        prefill_nodes=nodes[0],
-        decode_nodes=nodes[1],
-        prefill_parallel=prefill[0],
-        decode_parallel=decode[0],
-        prefill_memory=prefill[1],
-        decode_memory=decode[1],
-        times=service_times(scenario, prefill[0], decode[0], fit),
-        turns=mean_turn(scenario.workload),
-        kv_format=kv.check_format(scenario.settings.kv_format or model.kv_format, model, "kv_format"),
-    )
-
-
-def with_scenario(setup: Setup, scenario: Scenario, **changes: Any) -> Setup:
-    """The deployment of another scenario on the same nodes, with what follows from the scenario decided anew."""
-    setup = msgspec.structs.replace(setup, **changes)
-    nodes = (setup.prefill_nodes, setup.decode_nodes)
-    prefill, decode = (setup.prefill_parallel, setup.prefill_memory), (setup.decode_parallel, setup.decode_memory)
-    return setup_of(scenario, fitted(scenario), nodes, prefill, decode)
-
-
-def hosting(scenario: Scenario, side: Path, nodes: int, fit: Fitted | None) -> Host:
-    """The parallelism of a side of so many nodes, and its memory. Raises InputError where a given one has no room."""
-    hardware = scenario.hardware if side == "prefill" else scenario.decode_hardware
-    given = scenario.prefill_parallel if side == "prefill" else scenario.decode_parallel
-    gpus = nodes * hardware.gpu.count
-    if given is None:
-        parallel = default_parallel(scenario.model, gpus, hardware.gpu.count, usable_hbm(hardware), side)
-    else:
-        parallel = hosted(given, scenario.model, gpus, hardware.gpu.count, where=f"{side}.parallel")
-    redundant = 0 if fit is None else fit.chosen.redundant_experts
-    return parallel, side_memory(scenario.model, parallel, hardware, redundant)
-
-
-def given_collectives(scenario: Scenario) -> CollectiveLoad | None:
-    """The collective load of --collective-load, for both sides; None where it is derived."""
-    given = scenario.settings.collective_load
-    return CollectiveLoad(given, given) if isinstance(given, float | int) else given
-
-
-def kv_share(hardware: Hardware, collective_load: Any) -> Any:
-    """Share of a compute NIC that KV traffic can use while collectives use ``collective_load`` of it.
-
-    What the collectives leave, and under a QoS setting at least what the arbiter guarantees. Exact for Fractions.
-    """
-    if hardware.qos is None or not collective_load:
-        return 1 - collective_load
-    from dualplan.flow.arbitration import kv_share_available
-
-    qos = hardware.qos
-    return kv_share_available(qos.setting(), qos.kv_lane, qos.collective_lanes, collective_load, mtu=qos.mtu)
-
-
-def kv_floor(hardware: Hardware) -> Fraction:
-    """Share of a compute NIC that the arbiter guarantees KV traffic while all collective lanes are busy; 0 without
-    QoS.
-    """
-    if hardware.qos is None:
-        return Fraction(0)
-    from dualplan.flow.arbitration import guaranteed
-
-    qos = hardware.qos
-    return guaranteed(qos.setting(), qos.kv_lane, busy=qos.collective_lanes, mtu=qos.mtu)
-
-
-def balance_factor(scenario: Scenario, mode: Mode) -> float:
-    """Largest over mean load of a storage NIC: set, or by policy; 1 where reads are not a choice or are split."""
-    if scenario.settings.balance is not None:
-        return scenario.settings.balance
-    return BALANCE[scenario.settings.policy] if mode == "dual-path" else 1.0
-
-
-def build(setup: Setup, mode: Mode, known_demand: TurnDemand | None = None) -> Problem:
+def build(
+    setup: Setup, mode: Mode, known_demand: TurnDemand | None = None, filling: dict[str, Any] | None = None
+) -> Problem:
     """The resources of a deployment under a mode, with what a turn takes of each.
 
-    ``known_demand``: what a mean turn asks for, where it is not to be worked out from the workload again.
+    ``known_demand``: what a mean turn asks for, ``filling``: the rates that are found by search, where they are not to
+    be worked out again.
     """
     setup = _reading_both_sides(setup, mode)
     scenario, settings = setup.scenario, setup.scenario.settings
@@ -229,8 +93,9 @@ def build(setup: Setup, mode: Mode, known_demand: TurnDemand | None = None) -> P
             submission = copy_resource(links, table, amounts, demand.layer_block_bytes, cost, hardware.copy.queues, how)
             resources += [submission] if submission else []
     resources += _store(scenario, by_path)
-    resources += _prefill_resources(setup, demand, mode)
-    serving, unreachable = _decode_resources(setup, demand)
+    filling = _filling_rates(setup, demand) if filling is None else filling
+    resources += _prefill_resources(setup, demand, mode, filling)
+    serving, unreachable = _decode_resources(setup, demand, filling)
     resources += serving + _buffers(setup, demand, mode)
     return Problem(
         mode=mode,
@@ -241,6 +106,7 @@ def build(setup: Setup, mode: Mode, known_demand: TurnDemand | None = None) -> P
         given=given,
         read_rates=read_rates,
         tpot_unreachable=unreachable,
+        filling=filling,
     )
 
 
@@ -272,12 +138,6 @@ def _store(scenario: Scenario, by_path: dict[str, tuple[Any, Any]]) -> list[Reso
     return result
 
 
-def reachable_read_rate(hardware: Hardware, size: float) -> float:
-    """Rate of one storage NIC serving reads of that size one after the other [B/s]; of no size, its reachable rate."""
-    rate = hardware.snic.rate * hardware.snic.efficiency
-    return effective_read_rate(size, rate, hardware.snic.time_per_read) if size else rate
-
-
 def _serves(name: str, side: Path, capacity: Any) -> Resource:
     return Resource(name=name, side=side, unit="turns/s", nominal=capacity, capacity=capacity, prefill=1, decode=1)
 
@@ -285,15 +145,6 @@ def _serves(name: str, side: Path, capacity: Any) -> Resource:
 def _holds(name: str, side: Path, capacity: Any, prefill: Any, decode: Any) -> Resource:
     """A memory that turns hold bytes of for a time: by Little's law, bytes times seconds of a turn at the turn rate."""
     return Resource(name=name, side=side, unit="B", nominal=capacity, capacity=capacity, prefill=prefill, decode=decode)
-
-
-def read_seconds(hardware: Hardware, size: Any) -> Any:
-    """One read that meets no other [s]: latency of the store, time per read of the NIC, its bytes; 0 for no bytes.
-
-    Floats or arrays.
-    """
-    snic, latency = hardware.snic, hardware.storage.latency if hardware.storage is not None else None
-    return ((latency or 0.0) + read_time(size, snic.rate * snic.efficiency, snic.time_per_read)) * (size > 0)
 
 
 def _reading_both_sides(setup: Setup, mode: Mode) -> Setup:
@@ -312,7 +163,32 @@ def _reading_both_sides(setup: Setup, mode: Mode) -> Setup:
     return msgspec.structs.replace(setup, scenario=scenario)
 
 
-def _prefill_resources(setup: Setup, demand: TurnDemand, mode: Mode) -> list[Resource]:
+def _filling_rates(setup: Setup, demand: TurnDemand) -> dict[str, Any]:
+    """Turn rates at which turns in passes fill a memory, by Little's law; only of memories that they can fill."""
+    passes = demand.passes
+    if passes is None:
+        return {}
+    flow, rates = pass_flow(setup, demand), {}
+    if passes.prefill_bytes and setup.prefill_memory.kv_bytes_per_gpu > 0:
+        rates["prefill_hbm"] = prefill_filling_rate(flow, prefill_turns(setup, demand))
+    if demand.generated and setup.decode_memory.kv_bytes_per_gpu > 0:
+        decoding = Decoding(
+            base=demand.decode_base,
+            slope=demand.decode_slope,
+            quadratic=demand.decode_quadratic,
+            generated=demand.generated,
+            engines=setup.engines("decode"),
+        )
+        rates["decode_hbm"] = decode_filling_rate(flow, decoding, decode_turns(setup, demand))
+    return rates
+
+
+def _filled_at(capacity: Any, turns_per_s: Any) -> Any:
+    """Bytes times seconds of a turn such that a memory is full at a turn rate [B s]; none where no rate fills it."""
+    return 0.0 if isinstance(turns_per_s, float) and turns_per_s == math.inf else capacity / turns_per_s
+
+
+def _prefill_resources(setup: Setup, demand: TurnDemand, mode: Mode, filling: dict[str, Any]) -> list[Resource]:
     gpus, passes = setup.prefill_nodes * setup.scenario.hardware.gpu.count, demand.passes
     rate = gpus / demand.prefill_gpu_seconds
     if passes is not None and passes.fullest is not None:
@@ -326,9 +202,9 @@ def _prefill_resources(setup: Setup, demand: TurnDemand, mode: Mode) -> list[Res
     reading = read_seconds(setup.scenario.hardware, demand.amounts.read)
     one_layer = (hit + miss) / demand.layers * computing
     held = (one_layer, one_layer)
-    if passes is not None and passes.prefill_bytes:
+    if "prefill_hbm" in filling:
         # bytes times seconds such that the memory is full at the rate at which turns fill it from fetch to first token
-        held = (gpus * room / _rate_from_prefill_hbm(setup, demand),) * 2
+        held = (_filled_at(gpus * room, filling["prefill_hbm"]),) * 2
     elif mode == "basic":
         # a batch's whole KV lies in HBM from the start of its read to the end of its prefill
         held = ((hit + miss) * (reading + computing),) * 2
@@ -338,88 +214,7 @@ def _prefill_resources(setup: Setup, demand: TurnDemand, mode: Mode) -> list[Res
     return [*resources, _holds("prefill_hbm", "prefill", gpus * room, *held)]
 
 
-def _prefill_turns(setup: Setup, demand: TurnDemand, passes: Passes) -> Any:
-    """Turns whose whole KV the prefill engines can hold."""
-    room = value_of(setup.prefill_memory.kv_bytes_per_gpu) / demand.kv_per_gpu["prefill"]
-    return prefill_engines(setup) * held_turns(room, passes.prefill_bytes, alike=passes.alike)
-
-
-def decode_turns(setup: Setup, demand: TurnDemand, passes: Passes) -> Any:
-    """Turns that the decode engines can hold."""
-    room = value_of(setup.decode_memory.kv_bytes_per_gpu) / demand.kv_per_gpu["decode"]
-    return value_of(decode_engines(setup)) * held_turns(room, passes.held_bytes, alike=passes.alike)
-
-
-def before_first_token(setup: Setup, demand: TurnDemand, passes: Passes, turns_per_s: Any) -> Any:
-    """Seconds from fetch to first token at a turn rate of the deployment. Numbers, not symbols."""
-    reading: Any = 0.0
-    if passes.read_sides:
-        sides = dict(setup.scenario.sides)
-        nics = sum(value_of(setup.nodes(side)) * value_of(sides[side].snic.count) for side in passes.read_sides)
-        most = decode_turns(setup, demand, passes)
-        if passes.prefill_bytes:
-            most = minimum(most, _prefill_turns(setup, demand, passes))
-        service = value_of(passes.read_service)
-        # a closed queue is never longer than all turns that may be under way
-        at = minimum(turns_per_s / nics, 1 / service)
-        reading = read_response(service, passes.read_variation, at, maximum(most / nics, 1))
-    return time_to_first_token(_passing(setup, demand, passes, turns_per_s), reading)
-
-
-def before_decode(setup: Setup, demand: TurnDemand, passes: Passes, turns_per_s: Any) -> Any:
-    """Seconds that a place on a decode engine is taken for a turn before it decodes, as :func:`before_first_token`."""
-    passing = _passing(setup, demand, passes, turns_per_s)
-    first = before_first_token(setup, demand, passes, turns_per_s)
-    return place_taken(passing, first, value_of(passes.handover))
-
-
-def _passing(setup: Setup, demand: TurnDemand, passes: Passes, turns_per_s: Any) -> Any:
-    """Time of a pass at a turn rate of the deployment [s]."""
-    work = value_of(demand.prefill_gpu_seconds) / setup.prefill_parallel.tp
-    return pass_time_at_rate(passes.base, work, passes.excess, turns_per_s / prefill_engines(setup))
-
-
-def prefill_engines(setup: Setup) -> Any:
-    """Groups of GPUs that prefill a turn each: one GPU, or ``tp`` of them. A number, not a symbol."""
-    return value_of(setup.prefill_nodes) * value_of(setup.scenario.hardware.gpu.count) / setup.prefill_parallel.tp
-
-
-def _fastest_prefill(setup: Setup, demand: TurnDemand) -> Any:
-    """Turn rate at which passes would never end [1/s]."""
-    work = value_of(demand.prefill_gpu_seconds) / setup.prefill_parallel.tp
-    return prefill_engines(setup) / work * (1 - 1e-9)
-
-
-def _rate_from_prefill_hbm(setup: Setup, demand: TurnDemand) -> Any:
-    """Turn rate at which the turns from fetch to first token fill the HBM of the prefill side: by Little's law."""
-    assert demand.passes is not None
-    passes = demand.passes
-    most = _prefill_turns(setup, demand, passes)
-
-    def over(rate: Any) -> Any:
-        return rate * before_first_token(setup, demand, passes, rate) - most
-
-    return root(over, 0.0, _fastest_prefill(setup, demand))
-
-
-def _rate_from_decode_hbm(setup: Setup, demand: TurnDemand) -> Any:
-    """Turn rate at which turns fill the HBM of the decode side: each takes its room when it is fetched."""
-    assert demand.passes is not None
-    passes, engines = demand.passes, value_of(decode_engines(setup))
-    times = (demand.decode_base, demand.decode_slope, demand.decode_quadratic, demand.generated)
-    base, slope, quadratic, generated = (value_of(value) for value in times)
-    most = decode_turns(setup, demand, passes)
-
-    def over(rate: Any) -> Any:
-        before = before_decode(setup, demand, passes, rate)
-        decoding = batch_at_turn_rate(base, slope, rate / engines, generated, quadratic)
-        return rate * before + engines * decoding - most
-
-    asymptote = engines * highest_turn_rate(base, slope, generated, quadratic) * (1 - 1e-9)
-    return root(over, 0.0, minimum(asymptote, _fastest_prefill(setup, demand)))
-
-
-def _decode_resources(setup: Setup, demand: TurnDemand) -> tuple[list[Resource], bool]:
+def _decode_resources(setup: Setup, demand: TurnDemand, filling: dict[str, Any]) -> tuple[list[Resource], bool]:
     """Decode slots from HBM, and decode speed: by the TPOT that is asked for, else the best batch, which on the
     roofline is the asymptote of ever larger ones.
     """
@@ -431,7 +226,7 @@ def _decode_resources(setup: Setup, demand: TurnDemand) -> tuple[list[Resource],
         demand.decode_quadratic,
         demand.generated,
     )
-    engines = decode_engines(setup)
+    engines = setup.engines("decode")
     tpot = setup.scenario.settings.slo.tpot
     unreachable = tpot is not None and time_per_output_token(base, slope, 1, quadratic) > tpot
     fastest = engines * highest_turn_rate(base, slope, generated, quadratic)
@@ -441,8 +236,8 @@ def _decode_resources(setup: Setup, demand: TurnDemand) -> tuple[list[Resource],
             fastest = engines * turn_rate_at_batch(base, slope, batch, generated, quadratic)
     resources = [_serves("decode_compute", "decode", fastest)]
     room = setup.decode_memory.kv_bytes_per_gpu / demand.kv_per_gpu["decode"]
-    if room > 0 and demand.passes is not None:
-        held = (engines * room / _rate_from_decode_hbm(setup, demand),) * 2
+    if "decode_hbm" in filling:
+        held = (_filled_at(engines * room, filling["decode_hbm"]),) * 2
         resources.append(_holds("decode_hbm", "decode", engines * room, *held))
     elif room > 0:
         held_by_path = []
@@ -452,24 +247,6 @@ def _decode_resources(setup: Setup, demand: TurnDemand) -> tuple[list[Resource],
             held_by_path.append(engines * room / (engines * turn_rate_at_batch(base, slope, batch, generated)))
         resources.append(_holds("decode_hbm", "decode", engines * room, *held_by_path))
     return resources, unreachable
-
-
-def decode_engines(setup: Setup) -> Any:
-    """Groups of GPUs that decode a sequence each: one GPU, or ``tp`` of them."""
-    return setup.decode_nodes * setup.scenario.decode_hardware.gpu.count / setup.decode_parallel.tp
-
-
-def held_before(setup: Setup, demand: TurnDemand) -> tuple[float, float]:
-    """Seconds that a turn holds decode HBM before it decodes, when read on the prefill and on the decode side [s].
-
-    None when staged in host memory; from the first layer of prefill on with GPUDirect; with GPUDirect Storage a read
-    on the decode side ends there too.
-    """
-    staging, computing = setup.scenario.settings.staging, demand.prefill_latency
-    if staging == "host":
-        return 0.0, 0.0
-    reading = read_seconds(setup.scenario.decode_hardware, demand.amounts.read)
-    return computing, computing + (reading if staging == "gds" else 0.0)
 
 
 def _buffers(setup: Setup, demand: TurnDemand, mode: Mode) -> list[Resource]:
@@ -495,30 +272,3 @@ def _buffers(setup: Setup, demand: TurnDemand, mode: Mode) -> list[Resource]:
         if amounts.hit or (side == "decode" and staging == "host" and amounts.miss):
             result.append(_holds(f"{side}_buffer", side, buffer * setup.nodes(side), *held))
     return result
-
-
-def uses(problem: Problem, without: Sequence[int] = ()) -> list[Use]:
-    """Seconds that a turn takes of each resource, but for those left out."""
-    return [
-        Use(resource.name, resource.prefill / resource.capacity, resource.decode / resource.capacity)
-        for index, resource in enumerate(problem.resources)
-        if index not in without
-    ]
-
-
-def storage_positions(found: Sequence[Use]) -> list[int]:
-    """Positions of the storage NICs, whose use is evened out."""
-    return [position for position, use in enumerate(found) if use.name.endswith("snic_ingress")]
-
-
-def solve(problem: Problem, without: Sequence[int] = (), near_share: Any = None) -> Rate:
-    """The highest turn rate of a problem, optionally with some of its resources unlimited.
-
-    ``near_share``: of splits that are as good, the closest to this one.
-    """
-    found = uses(problem, without)
-    kept = [index for index in range(len(problem.resources)) if index not in without]
-    rate = best_split(
-        found, both_paths=problem.mode not in SINGLE_SIDED, balance=storage_positions(found), near_share=near_share
-    )
-    return msgspec.structs.replace(rate, binding=None if rate.binding is None else kept[rate.binding])

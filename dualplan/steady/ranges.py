@@ -14,8 +14,9 @@ from dualplan.model.traffic import Bytes, Path, hits_only, steps
 from dualplan.spec.choices import SINGLE_SIDED
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.scenario import CollectiveLoad
-from dualplan.steady.problem import Problem, Setup, kv_share
+from dualplan.steady.problem import Problem
 from dualplan.steady.resources import NodeLinks, Resource, link_resources, ordered, side_loads, storage_bandwidth
+from dualplan.steady.setup import Setup, kv_share
 
 if TYPE_CHECKING:
     from dualplan.model.closed_form_arrays import RangeArrays

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 
@@ -13,13 +13,12 @@ from dualplan.model.demand import side_memory
 from dualplan.model.memory import kv_share_per_gpu
 from dualplan.spec.parallel import Parallel
 from dualplan.spec.scenario import SideName
-from dualplan.steady.problem import Problem, Setup
+from dualplan.steady.problem import Problem
+from dualplan.steady.ranges import Ranges
+from dualplan.steady.rate import DemandCheck
 from dualplan.steady.resources import TITLES, few
+from dualplan.steady.setup import Setup
 from dualplan.units import show
-
-if TYPE_CHECKING:
-    from dualplan.steady.answer import DemandCheck
-    from dualplan.steady.ranges import Ranges
 
 
 class Reason(msgspec.Struct, frozen=True):

@@ -19,8 +19,9 @@ from dualplan.spec.model import load_model
 from dualplan.spec.scenario import Slo, read_scenario, resolve, set_flags
 from dualplan.spec.workload import with_plain_means
 from dualplan.steady.answer import evaluate
-from dualplan.steady.problem import build, prepare
+from dualplan.steady.problem import build
 from dualplan.steady.ranges import ranges
+from dualplan.steady.setup import prepare
 
 PAPER = Path(__file__).resolve().parents[2] / "examples" / "dualpath-paper.yaml"
 MODES = ("basic", "layerwise", "dual-path", "split-read", "dram-pool", "oracle")

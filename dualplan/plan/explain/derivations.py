@@ -31,17 +31,20 @@ from dualplan.plan.explain.equation import (
     tidy,
 )
 from dualplan.plan.explain.notation import Symbols, quantity_latex, quantity_text
-from dualplan.plan.explain.symbolic_setup import as_found, same, symbolic_demand, symbolic_setup
+from dualplan.plan.explain.pass_model import Term, decode_load, waiting_terms, work_terms
+from dualplan.plan.explain.symbolic_setup import same, symbolic_demand, symbolic_problem, symbolic_setup
 from dualplan.spec.choices import SINGLE_SIDED
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.parallel import Parallel
 from dualplan.spec.scenario import Scenario
 from dualplan.spec.workload import mean_turns
-from dualplan.steady.answer import decode_bytes, decode_sequences, unloaded_ttft
-from dualplan.steady.problem import build, decode_engines, prepare, solve
+from dualplan.steady.latencies import decode_bytes, decode_sequences, unloaded_ttft
+from dualplan.steady.problem import build
 from dualplan.steady.ranges import constraints, exact_bytes, saturated
+from dualplan.steady.rate import solve
 from dualplan.steady.reasons import misfits
 from dualplan.steady.resources import TITLES, Resource, storage_bandwidth
+from dualplan.steady.setup import prepare
 
 
 def equations(scenario: Scenario) -> tuple[Equation, ...]:
@@ -65,7 +68,7 @@ class Derivation:
         self.share: Any = 0 if single else known("decode_read_share", share)
         self.known_demand = symbolic_demand(self.symbols, self.problem.demand, scenario, self.problem.mode)
         self.known_setup = symbolic_setup(self.symbols, self.setup)
-        self.known_problem = as_found(build(self.known_setup, self.problem.mode, self.known_demand), self.problem)
+        self.known_problem = symbolic_problem(self.symbols, self.known_setup, self.known_demand, self.problem)
         settings = scenario.settings
         self.table = steps(self.problem.mode, staging=settings.staging, copy=settings.copy, persist=settings.persist)
 
@@ -198,7 +201,13 @@ class Derivation:
             name, usable = f"{side}_kv_room", known("usable_bytes_per_gpu", usable_hbm(hardware), side)
             room = kv_bytes_left(usable, weights, share=1, reserve=0)
             yield self.equation(name, "value", "turn", of_quantity(name), room, "B")
+        fitted_prefill = demand.passes is not None
+        if fitted_prefill:
+            for term in work_terms(self.symbols, self.setup, self.problem):
+                yield self._term(term, "turn")
         for name, value, formula in self._times():
+            if fitted_prefill and name == "prefill_gpu_seconds":
+                continue
             right, lines = formula, [f"compute times: {demand.compute_origin}"]
             if not same(formula, value):
                 right = known(name, value)
@@ -260,11 +269,22 @@ class Derivation:
             load = self.turns * Use(resource.name, resource.prefill, resource.decode).at(self.share)
             lines = list(self._rows(resource)) if resource.unit == "B/s" else [_HELD[resource.name]]
             if resource.name == "decode_hbm":
-                found = decode_sequences(self.known_setup, self.known_demand, self.turns, self.share)
-                load = found * decode_bytes(self.known_setup, self.known_demand)
+                load = self._decode_load()
             yield self.equation(
                 resource.name, "load", "loads", left, load, resource.unit, title=f"load of {title}", derivation=lines
             )
+
+    def _decode_load(self) -> Any:
+        """Bytes that turns hold of decode HBM."""
+        if self.known_demand.passes is not None:
+            return decode_load(self.symbols, self.known_setup, self.known_problem, self.turns)
+        found = decode_sequences(self.known_setup, self.known_demand, self.turns, self.share)
+        return found * decode_bytes(self.known_setup, self.known_demand)
+
+    def _term(self, term: Term, group: str) -> Equation:
+        """The equation of a term."""
+        name, lines = term.name, term.lines
+        return self.equation(name, "value", group, of_quantity(name), term.value, term.unit, derivation=lines)
 
     def _rows(self, resource: Resource) -> Iterator[str]:
         """The rows of the step table that charge a resource, by read path, and what they add up to."""
@@ -442,14 +462,17 @@ class Derivation:
 
     def _latencies(self) -> Iterator[Equation]:
         demand, known = self.known_demand, self.symbols.known
-        ttft = unloaded_ttft(self.known_setup, self.known_problem, self.share)
-        lines = ("a turn that meets no other: its read, then its prefill; a lower bound",)
+        ttft = unloaded_ttft(self.known_setup, self.known_demand, self.problem.mode, self.share)
+        lines = ("a turn that meets no other: half an idle pass, its read, then its pass; a lower bound",)
         yield self.equation(
             "ttft_unloaded_s", "value", "latency", of_quantity("ttft_unloaded_s"), ttft, "s", derivation=lines
         )
+        if demand.passes is not None:
+            for term in waiting_terms(self.symbols, self.known_setup, self.known_problem, self.turns):
+                yield self._term(term, "latency")
         if not (self.rate and demand.generated):
             return
-        engines = known("decode_engines", value_of(decode_engines(self.setup)))
+        engines = known("decode_engines", self.setup.engines("decode"))
         arguments = (demand.decode_base, demand.decode_slope, self.turns / engines, demand.generated)
         sequences = latency.batch_at_turn_rate(*arguments, demand.decode_quadratic)
         yield self.equation(

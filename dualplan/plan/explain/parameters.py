@@ -16,7 +16,8 @@ from dualplan.model.symbolic import value_of
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.scenario import CollectiveLoad
 from dualplan.spec.workload import Workload, per_turn_means, scaled_to
-from dualplan.steady.problem import Setup, balance_factor, build, given_collectives, with_scenario
+from dualplan.steady.problem import build
+from dualplan.steady.setup import Setup, balance_factor, given_collectives, with_scenario
 
 
 class Parameter(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,10 +23,11 @@ from dualplan.spec.choices import SINGLE_SIDED
 from dualplan.spec.fitted_sets import fitted
 from dualplan.spec.parallel import Parallel
 from dualplan.spec.scenario import Scenario
-from dualplan.steady.problem import Host, build, hosting, setup_of
+from dualplan.steady.problem import build
 from dualplan.steady.ranges import constraints
 from dualplan.steady.reasons import misfits
 from dualplan.steady.resources import storage_bandwidth
+from dualplan.steady.setup import Host, hosting, setup_of
 
 Counts = NDArray[np.int64]
 Floats = NDArray[np.float64]

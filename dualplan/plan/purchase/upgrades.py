@@ -16,9 +16,11 @@ from dualplan.spec.choices import SINGLE_SIDED
 from dualplan.spec.fitted_sets import fitted
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.scenario import Scenario
-from dualplan.steady.problem import Problem, Setup, build, prepare, solve, storage_positions, uses
+from dualplan.steady.problem import Problem, build
 from dualplan.steady.ranges import all_traffic_range
+from dualplan.steady.rate import solve, storage_positions, uses
 from dualplan.steady.reasons import misfits
+from dualplan.steady.setup import Setup, prepare
 
 NIC_STEPS = (12.5e9, 25e9, 50e9, 100e9, 200e9)
 """Line rates of compute NICs that are sold [B/s]: 100 to 1,600 Gb/s."""
