@@ -8,7 +8,9 @@ from dualplan.model.closed_form import Range
 from dualplan.plan.assumptions import assumptions, inputs_sha256, sources
 from dualplan.report.near_limit import near_limit_document
 from dualplan.spec.workload import mean_turns
-from dualplan.steady.answer import ClassRate, Evaluation, Load
+from dualplan.steady.answer import Evaluation
+from dualplan.steady.rate import Load
+from dualplan.steady.solved import ClassRate
 
 if TYPE_CHECKING:
     from dualplan.plan.uncertainty import Uncertainty

@@ -12,8 +12,8 @@ from dualplan.plan.sizing import BreakEven, PoolSize, Remote, StoreNeeds, Tier, 
 from dualplan.report.columns import print_table
 from dualplan.report.output import Output
 from dualplan.spec.scenario import Scenario
-from dualplan.steady.answer import demand_turns_per_s
 from dualplan.steady.resources import TITLES
+from dualplan.steady.setup import demand_turns_per_s
 from dualplan.units import show, significant
 
 if TYPE_CHECKING:
