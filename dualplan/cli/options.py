@@ -68,7 +68,7 @@ def _human_view(output: Output, file: Path | None) -> str:
     import io
 
     buffer = io.StringIO()
-    output.text(console(buffer, for_file=file is not None))
+    output.show(console(buffer, for_file=file is not None))
     return "\n".join(line.rstrip() for line in buffer.getvalue().split("\n"))
 
 

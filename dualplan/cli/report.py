@@ -14,7 +14,7 @@ from dualplan.cli.scenario_files import scenarios_command
 from dualplan.cli.scenario_flags import ScenarioFlags
 
 if TYPE_CHECKING:
-    from dualplan.report.capacity_review.blocks import Document
+    from dualplan.report.blocks import Document
     from dualplan.report.capacity_review.findings import Review
     from dualplan.report.capacity_review.labels import Labels
     from dualplan.spec.scenario import Scenario
@@ -138,7 +138,8 @@ def _reviews(flags: list[ScenarioFlags], simulate: bool, price: list[str] | None
 
 
 def _write(document: Document, labels: Labels, form: ReportFormat, file: Path) -> None:
-    from dualplan.report.capacity_review.render import html, markdown
+    from dualplan.report.renderers.html import html
+    from dualplan.report.renderers.markdown import markdown
 
     to_stdout = str(file) == "-"
     drawings: dict[str, str] = {}

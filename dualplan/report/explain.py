@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from dualplan.nomenclature import QUANTITIES
 from dualplan.plan.assumptions import assumptions, inputs_sha256, sources
 from dualplan.plan.explain.equation import GROUPS, Equation
@@ -13,6 +15,7 @@ from dualplan.plan.explain.notation import Input, quantity_text
 from dualplan.plan.explain.parameters import Parameter, is_plain
 from dualplan.plan.explain.sensitivity import Bar, Elasticity
 from dualplan.plan.explain.solve_for import RangeName, Solution
+from dualplan.report.blocks import GAP, Block, Paragraph
 from dualplan.report.columns import print_table
 from dualplan.report.feasible import headline, ratio_text
 from dualplan.report.output import Output
@@ -199,17 +202,16 @@ def with_equations(output: Output, found: Sequence[Equation], binding: str | Non
     """
     wanted = [("turns_per_s", "value"), (binding, "capacity"), *((name, "bound") for name in ends)]
 
-    def text(console: Console) -> None:
-        output.text(console)
-        console.print()
-        console.print("Equations (all of them: dualplan explain)", style="bold")
+    def view() -> Iterator[Block]:
+        yield from output.view()
+        yield from (GAP, Paragraph("Equations (all of them: dualplan explain)", "lead", indent=0))
         for equation in found:
             if (equation.name, equation.kind) in wanted:
-                _wrapped(console, f"{equation.title}: {equation.text}")
-                _wrapped(console, f"{equation.relation} {equation.substituted}", indent="      ")
+                yield Paragraph(f"{equation.title}: {equation.text}", hanging=4)
+                yield Paragraph(f"{equation.relation} {equation.substituted}", indent=6, hanging=4)
 
     data = {**output.data, "equations": [_record(equation) for equation in found]}
-    return Output(data=data, rows=output.rows, text=text, markdown=output.markdown)
+    return msgspec.structs.replace(output, data=data, view=view)
 
 
 # ---------------------------------------------------------------- documents
