@@ -1,0 +1,219 @@
+"""A machine and a model in round numbers, and what every figure of an answer is by hand; only commands are asked."""
+
+import json
+
+import pytest
+
+from tests.cli.runner import in_process
+
+# 10 layers, 8 heads and 2 KV heads of 128: bf16 KV of 10 * 2 * (128 + 128) * 2 B a token, and for each pair of a new
+# and a cached token 10 * 2 * 8 * (128 + 128) FLOPs. Matrix products of a token: in each layer Q and O of 1024 x 1024,
+# K and V of 1024 x 256, three of 1024 x 1024 behind them, and a head of 1024 x 1000, 2 FLOPs an element.
+KV = 10_240
+PAIR = 40_960
+GEMM = 2 * (10 * (2 * 1024 * 1024 + 2 * 1024 * 256 + 3 * 1024 * 1024) + 1024 * 1000)
+WEIGHTS = 2 * (GEMM / 2 + 1024 * 1000)  # with the input embedding
+MODEL = {
+    "model_type": "llama",
+    "hidden_size": 1024,
+    "num_hidden_layers": 10,
+    "vocab_size": 1000,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "head_dim": 128,
+    "intermediate_size": 1024,
+    "max_position_embeddings": 262144,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+}
+# one GPU a node; a storage NIC reaches 5 GB/s and takes 10 ms a read, the store 30 ms
+SCENARIO = """
+name: by-hand
+hardware:
+  gpu: {kind: round, count: 1, flops: {bf16: 100TFLOPS}, hbm_capacity: 100GB, hbm_bandwidth: 1TB/s}
+  cnic: {count: 1, rate: 40GB/s}
+  snic: {count: 1, rate: 10GB/s, efficiency: 0.5, time_per_read: 10ms}
+  dram: {bandwidth: 100GB/s, sockets: 2, kv_buffer: 100GB}
+  pcie: {generation: 5, gpu_nic_same_switch: true}
+  storage: {kind: store, latency: 30ms}
+  efficiency: {prefill: 0.5, attention: 0.25, hbm: 0.5, decode: 0.5, decode_layer_time: 0ms, memory: 0.9, reserve: 1GB}
+model: model.json
+workload: {turns: 1, context: 64000, append: 32000, generated: 16000}
+prefill_nodes: 4
+decode_nodes: 8
+prefill: {parallel: {ep: 1, tp: 1, dp: 4}}
+decode: {parallel: {ep: 1, tp: 1, dp: 8}}
+"""
+OLD, NEW, GENERATED = 64_000, 32_000, 16_000
+HIT, MISS, WRITTEN, WHOLE = (KV * tokens for tokens in (OLD, NEW, NEW + GENERATED, OLD + NEW + GENERATED))
+READING = 0.030 + 0.010 + HIT / 5e9
+# each of the new tokens sees all cached ones and on average half of the new ones
+PREFILL = GEMM * NEW / 50e12 + PAIR * NEW * (OLD + NEW / 2) / 25e12
+# a sequence is on average half generated: the cache that a step reads and computes with
+DURING = OLD + NEW + GENERATED / 2
+STEP_BASE, STEP_SEQUENCE = WEIGHTS / 0.5e12, KV * DURING / 0.5e12 + (GEMM + PAIR * DURING) / 50e12
+CLOSE = 1e-3
+"""Weights of a pass are read from HBM within 0.3 ms; whether they add to a prefill of 4.3 s is not looked at here."""
+
+
+@pytest.fixture(scope="module")
+def ask(tmp_path_factory):
+    """The JSON of a command on the scenario."""
+    folder = tmp_path_factory.mktemp("by-hand")
+    (folder / "model.json").write_text(json.dumps(MODEL))
+    (folder / "scenario.yaml").write_text(SCENARIO)
+
+    def answer(command, *arguments, sets=()):
+        flags = [f"--set={one}" for one in sets]
+        done = in_process(command, folder / "scenario.yaml", *flags, *arguments, "--json", "--exit-zero")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return answer
+
+
+def rows(data):
+    """Resources by name, and by detail where one has it."""
+    return {row["name"] + (f" ({row['detail']})" if row.get("detail") else ""): row for row in data["resources"]}
+
+
+def turn_loads(data):
+    """What a turn takes of each resource, as load over rate."""
+    rate = data["throughput"]["turns_per_s"]
+    return {name: row["load"] / rate for name, row in rows(data).items()}
+
+
+# ---------------------------------------------------------------- compute
+
+
+def test_prefill_by_hand(ask):
+    data = ask("feasible", "--mode=layerwise")
+    assert rows(data)["prefill_compute"]["capacity"] == pytest.approx(4 / PREFILL, rel=CLOSE)
+    assert data["latency"]["ttft_unloaded_s"] == pytest.approx(READING + PREFILL, rel=CLOSE)
+    data = ask("simulate", "--mode=layerwise", "--agents=1")
+    assert data["ttft_parts_s"]["prefill"] == pytest.approx(PREFILL, rel=CLOSE)
+
+
+def test_decode_by_hand(ask):
+    # batches without end: the share of the weights in a sequence's step goes to nothing
+    data = ask("feasible", "--mode=layerwise")
+    assert rows(data)["decode_compute"]["capacity"] == pytest.approx(8 / (GENERATED * STEP_SEQUENCE), rel=CLOSE)
+    # a TPOT that a batch of 10 keeps: 8 engines of 10 sequences, each of which leaves after its generated tokens
+    step = STEP_BASE + 10 * STEP_SEQUENCE
+    data = ask("feasible", "--mode=layerwise", f"--slo-tpot={step}s")
+    assert rows(data)["decode_compute"]["capacity"] == pytest.approx(8 * 10 / (GENERATED * step), rel=CLOSE)
+    data = ask("simulate", "--mode=layerwise", "--agents=1")
+    assert data["tpot_s"]["mean"] == pytest.approx(STEP_BASE + STEP_SEQUENCE, rel=CLOSE)
+
+
+# ---------------------------------------------------------------- what is held while a turn is read
+
+
+@pytest.mark.parametrize("mode", ["layerwise", "dual-path"])
+def test_host_buffers_hold_a_prefix_from_its_read_to_the_end_of_prefill(ask, mode):
+    data = ask("feasible", f"--mode={mode}")
+    held, share = turn_loads(data), data["decode_read_share"] or 0.0
+    assert share == pytest.approx({"layerwise": 0.0, "dual-path": 8 / 12}[mode])
+    assert held["prefill_buffer"] == pytest.approx((1 - share) * HIT * (READING + PREFILL), rel=CLOSE)
+    # layers come from the prefill side as they are computed; a prefix read on the decode side is there from its read on
+    arrived = (1 - share) * (HIT + MISS) * PREFILL + share * (HIT * (READING + PREFILL) + MISS * PREFILL)
+    assert held["decode_buffer"] == pytest.approx(arrived, rel=CLOSE)
+
+
+def test_a_batch_without_layers_holds_prefill_hbm_while_it_is_read(ask):
+    held = turn_loads(ask("feasible", "--mode=basic"))["prefill_hbm"]
+    assert held == pytest.approx((HIT + MISS) * (READING + PREFILL), rel=CLOSE)
+
+
+def test_gpudirect_storage_holds_hbm_of_the_side_that_reads_while_it_does(ask):
+    data = ask("feasible", "--staging=gds")
+    held, share = turn_loads(data), data["decode_read_share"]
+    one_layer = (HIT + MISS) / 10 * PREFILL
+    read_there = HIT * (READING + PREFILL) + MISS * PREFILL
+    assert held["prefill_hbm"] == pytest.approx((1 - share) * read_there + share * one_layer, rel=CLOSE)
+    # by Little's law a place on the decode side is taken for the read there, the prefill, and all steps
+    taken = share * READING + PREFILL + GENERATED * data["latency"]["tpot_s"]
+    assert held["decode_hbm"] == pytest.approx(WHOLE * taken, rel=CLOSE)
+
+
+# ---------------------------------------------------------------- links and the store
+
+
+@pytest.mark.parametrize(("prefill", "decode"), [(2, 3), (3, 2)])
+@pytest.mark.parametrize(("key", "detail"), [("read_bandwidth", "reads"), ("write_bandwidth", "writes")])
+def test_of_two_figures_for_the_store_the_tighter_one_holds(ask, prefill, decode, key, detail):
+    sets = [f"prefill_hardware.storage.{key}={prefill}GB/s", f"decode_hardware.storage.{key}={decode}GB/s"]
+    data = ask("feasible", sets=sets)
+    assert rows(data)[f"storage_backend ({detail})"]["capacity"] == 2e9
+    assert turn_loads(data)[f"storage_backend ({detail})"] == pytest.approx({"reads": HIT, "writes": WRITTEN}[detail])
+
+
+EIGHT = ("hardware.gpu.count=8", "hardware.cnic.count=8", "hardware.snic.count=4")
+
+
+@pytest.mark.parametrize("count", [4, 2])
+def test_uplinks_of_a_node_carry_the_devices_below_them(ask, count):
+    # four uplinks of 25 GB/s hold every device of a node, two of them half: a prefix goes up from the storage NICs to
+    # memory and down to the compute NICs
+    uplinks = f"hardware.pcie.uplinks=[{{rate: 25GB/s, count: {count}, gpus: 2, cnics: 2, snics: 1}}]"
+    data = ask("feasible", "--mode=layerwise", sets=[*EIGHT, uplinks])
+    for direction in ("to host", "from host"):
+        name = f"pcie_uplink (prefill, {direction}, {count} x (2 GPU, 2 CNIC, 1 SNIC))"
+        assert rows(data)[name]["capacity"] == pytest.approx(4 * count * 25e9)
+        assert turn_loads(data)[name] == pytest.approx(HIT * count / 4)
+
+
+@pytest.mark.parametrize(("buffers", "storage", "gpus"), [(2, 0.5, 0.0), (1, 0.0, 0.5)])
+def test_what_passes_between_two_sockets(ask, buffers, storage, gpus):
+    # one storage NIC, buffers on both sockets: half of its bytes are for the other socket, each GPU has its memory
+    # beside it. Buffers on one, beside the storage NIC: half of the GPUs sit on the other
+    sets = ["hardware.pcie.numa_link=25GB/s", f"hardware.dram.buffer_sockets={buffers}"]
+    data = ask("feasible", "--mode=layerwise", sets=sets)
+    passed = {
+        "prefill, to memory": storage * HIT,
+        "prefill, from memory": gpus * HIT,
+        # KV of the prefix, of the append and of the answer goes to memory, and all but the answer back to the GPU
+        "decode, to memory": gpus * WHOLE,
+        "decode, from memory": gpus * (HIT + MISS) + storage * WRITTEN,
+    }
+    for direction, expected in passed.items():
+        assert turn_loads(data).get(f"numa_link ({direction})", 0) == pytest.approx(expected), direction
+    # of the 100 GB/s of a node those sockets count that hold buffers
+    assert rows(data)["prefill_dram"]["capacity"] == pytest.approx(4 * 100e9 * buffers / 2)
+
+
+def test_the_fullest_storage_nic_is_full_first(ask):
+    # a NIC that serves 131 ms of bytes and 10 ms a read; the fullest of unequal ones has twice the mean
+    reached = HIT / (0.010 + HIT / 5e9)
+    for balance in (1, 2):
+        data = rows(ask("feasible", f"--balance={balance}"))
+        assert data["prefill_snic_ingress"]["capacity"] == pytest.approx(4 * reached / balance)
+        assert data["decode_snic_ingress"]["capacity"] == pytest.approx(8 * reached / balance)
+
+
+# ---------------------------------------------------------------- demand
+
+
+def test_a_quarter_of_the_rate_leaves_three_times_the_demand(ask):
+    quarter = ask("feasible")["throughput"]["turns_per_s"] / 4
+    demand = ask("feasible", f"--turn-rate={quarter!r}")["demand"]
+    assert demand == {"turns_per_s": quarter, "utilization": pytest.approx(0.25), "headroom": pytest.approx(3.0)}
+    # the other side of the rate: a demand of twice of it leaves less than nothing
+    demand = ask("feasible", f"--turn-rate={8 * quarter!r}")["demand"]
+    assert (demand["utilization"], demand["headroom"]) == (pytest.approx(2.0), pytest.approx(-0.5))
+
+
+# ---------------------------------------------------------------- nodes that change their role
+
+
+def test_shares_of_time_are_of_the_nodes_that_are_open(ask):
+    call = ("--mode=layerwise", "--agents=800", "--elastic=50s:2P10D", "--switch-cost=10s")
+    _, data = ask("simulate", *call, sets=["workload.append=6400", "workload.generated=160"])["modes"]
+    (change,), end, turns = data["role_changes"], data["simulated_s"], data["turns"]
+    assert turns == 800 and change["ready_s"] < end - 100
+    used, reading = data["utilization"], 0.010 + HIT / 5e9
+    prefill = 4 * change["decided_s"] + 2 * (end - change["decided_s"])
+    assert used["prefill_snic_ingress"] == pytest.approx(turns * reading / prefill, rel=0.01)
+    decode = 8 * change["ready_s"] + 10 * (end - change["ready_s"])
+    decoding = turns * 160 * data["tpot_s"]["mean"]
+    assert data["decode_batch_per_engine"] == pytest.approx(decoding / decode, rel=0.01)
