@@ -1,9 +1,13 @@
 """A machine and a model in round numbers, and what every figure of an answer is by hand; only commands are asked."""
 
 import json
+from importlib.resources import files
+from pathlib import Path
 
 import pytest
+import yaml
 
+import dualplan
 from tests.cli.runner import in_process
 
 # 10 layers, 8 heads and 2 KV heads of 128: bf16 KV of 10 * 2 * (128 + 128) * 2 B a token, and for each pair of a new
@@ -126,13 +130,14 @@ def test_a_batch_without_layers_holds_prefill_hbm_while_it_is_read(ask):
 
 
 def test_gpudirect_storage_holds_hbm_of_the_side_that_reads_while_it_does(ask):
-    data = ask("feasible", "--staging=gds")
-    held, share = turn_loads(data), data["decode_read_share"]
+    # a store that takes minutes, so that a read counts beside the steps of 16,000 tokens
+    data = ask("feasible", "--staging=gds", sets=["hardware.storage.latency=300s"])
+    held, share, reading = turn_loads(data), data["decode_read_share"], READING - 0.030 + 300
     one_layer = (HIT + MISS) / 10 * PREFILL
-    read_there = HIT * (READING + PREFILL) + MISS * PREFILL
+    read_there = HIT * (reading + PREFILL) + MISS * PREFILL
     assert held["prefill_hbm"] == pytest.approx((1 - share) * read_there + share * one_layer, rel=CLOSE)
     # by Little's law a place on the decode side is taken for the read there, the prefill, and all steps
-    taken = share * READING + PREFILL + GENERATED * data["latency"]["tpot_s"]
+    taken = share * reading + PREFILL + GENERATED * data["latency"]["tpot_s"]
     assert held["decode_hbm"] == pytest.approx(WHOLE * taken, rel=CLOSE)
 
 
@@ -217,3 +222,70 @@ def test_shares_of_time_are_of_the_nodes_that_are_open(ask):
     decode = 8 * change["ready_s"] + 10 * (end - change["ready_s"])
     decoding = turns * 160 * data["tpot_s"]["mean"]
     assert data["decode_batch_per_engine"] == pytest.approx(decoding / decode, rel=0.01)
+
+
+# ---------------------------------------------------------------- the node of the paper, with what was fitted to it
+
+PAPER = Path(__file__).resolve().parents[2] / "examples" / "dualpath-paper.yaml"
+FITTED = yaml.safe_load((files("dualplan.data") / "calibration.yaml").read_text())["sets"][0]
+
+
+def paper(command, *arguments, sets=()):
+    done = in_process(command, PAPER, *(f"--set={one}" for one in sets), *arguments, "--json", "--exit-zero")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("mode", "both", "balance"), [("layerwise", False, 1.0), ("dual-path", True, 1.18), ("split-read", True, 1.0)]
+)
+def test_nics_of_modes_that_read_on_both_sides_lose_the_measured_share(mode, both, balance):
+    # 50 GB/s at the share that clients reach, times what was left in runs that read on both sides
+    sets = ["workload.turns=3", "workload.context=64000", "workload.append=400", "workload.generated=50"]
+    data = paper("feasible", f"--mode={mode}", sets=sets)
+    rate = 50e9 * FITTED["snic_efficiency"] * (FITTED["both_sides"] if both else 1.0)
+    size = data["turn"]["hit_bytes"]
+    assert size == 64_000 * 61 * 788  # tokens, layers, and an entry of 656 B with an index key of 132 B
+    reading = FITTED["time_per_read"] + size / rate
+    for side, nodes in (("prefill", 2), ("decode", 4)):
+        row = rows(data).get(f"{side}_snic_ingress")
+        assert (row is None) == (side == "decode" and not both)
+        if row is not None:
+            assert row["capacity"] == pytest.approx(nodes * size / reading / balance)
+    # the time of all storage NICs in a run is that of its reads
+    run = dualplan.simulate(dualplan.load(PAPER, sets), agents=20, mode=mode)
+    used = run.utilization["prefill_snic_ingress"] * 2 + run.utilization["decode_snic_ingress"] * 4
+    reads = round(run.totals["read_bytes"] / size)
+    assert used * run.simulated_s == pytest.approx(reads * reading, rel=1e-6)
+
+
+CLASSES = "workload={{turns: 10, context: 20000, append: 400, generated: 1000, classes: [{}, {}]}}"
+CLASS = "{{weight: 0.5, context: {}, append: 400, generated: {}}}"
+
+
+def test_sequences_in_decode_are_those_that_generate_long():
+    """Two workloads of the same lengths, in one of which the long contexts generate much and in the other little.
+
+    At a moment a sequence is in decode with a probability that goes with what it generates (length-biased sampling),
+    so the mean length of those held is E[generated * length] / E[generated]. HBM without limit, and a handover and
+    prefill that are short beside decode, leave all else alike.
+    """
+    held = {}
+    for name, (short, long) in {"long": (500, 1500), "short": (1500, 500)}.items():
+        workload = CLASSES.format(CLASS.format(10_000, short), CLASS.format(30_000, long))
+        data = paper("feasible", sets=[workload, "hardware.gpu.hbm_capacity=100TB"])
+        held[name] = data["latency"]["tpot_s"], turn_loads(data)["decode_hbm"]
+    assert held["long"][0] == pytest.approx(held["short"][0], rel=1e-6)
+    ratio = (500 * 10_900 + 1500 * 31_900) / (1500 * 11_900 + 500 * 30_900)
+    assert held["long"][1] / held["short"][1] == pytest.approx(ratio, rel=0.03)
+
+
+def test_a_stated_mean_by_length_counts_as_such():
+    # the same, where a workload says by how much: 1,300 tokens where turns count by their length, against 1,000
+    means = "context: 20000, append: 400, generated: 1000"
+    each = f"workload={{{{turns: 10, {means}, per_turn: {{{{{means}{{}}}}}}}}}}"
+    plain, more = (
+        turn_loads(paper("feasible", sets=[each.format(one), "hardware.gpu.hbm_capacity=100TB"]))["decode_hbm"]
+        for one in ("", ", generated_by_length: 1300")
+    )
+    assert more / plain == pytest.approx(1.3, rel=1e-3)

@@ -29,6 +29,11 @@ def test_engines_on_nodes_with_a_short_read_queue_come_first():
     assert three([0, 1, 3, 2], [4, 1]) == 3
 
 
+def test_a_read_queue_of_just_alpha_is_short():
+    # the paper prefers nodes whose read queue is at most alpha: engine 1 before the emptier 2, whose node waits longer
+    assert three([3, 2, 0, 1], [3.0, 3.1], alpha=3.0) == 1
+
+
 def test_without_a_short_read_queue_the_fewest_tokens_win():
     assert three([2, 1, 3, 4], [4, 9]) == 1
 
