@@ -40,7 +40,7 @@ hardware:
   dram: {bandwidth: 100GB/s, sockets: 2, kv_buffer: 100GB}
   pcie: {generation: 5, gpu_nic_same_switch: true}
   storage: {kind: store, latency: 30ms}
-  efficiency: {prefill: 0.5, attention: 0.25, hbm: 0.5, decode: 0.5, decode_layer_time: 0ms, memory: 0.9, reserve: 1GB}
+  efficiency: {prefill: 0.5, attention: 0.25, hbm: 0.5, decode: 0.8, decode_layer_time: 0ms, memory: 0.9, reserve: 1GB}
 model: model.json
 workload: {turns: 1, context: 64000, append: 32000, generated: 16000}
 prefill_nodes: 4
@@ -55,7 +55,7 @@ READING = 0.030 + 0.010 + HIT / 5e9
 PREFILL = GEMM * NEW / 50e12 + PAIR * NEW * (OLD + NEW / 2) / 25e12
 # a sequence is on average half generated: the cache that a step reads and computes with
 DURING = OLD + NEW + GENERATED / 2
-STEP_BASE, STEP_SEQUENCE = WEIGHTS / 0.5e12, KV * DURING / 0.5e12 + (GEMM + PAIR * DURING) / 50e12
+STEP_BASE, STEP_SEQUENCE = WEIGHTS / 0.5e12, KV * DURING / 0.5e12 + (GEMM + PAIR * DURING) / 80e12
 CLOSE = 1e-3
 """Weights of a pass are read from HBM within 0.3 ms; whether they add to a prefill of 4.3 s is not looked at here."""
 
@@ -65,10 +65,11 @@ def ask(tmp_path_factory):
     """The JSON of a command on the scenario."""
     folder = tmp_path_factory.mktemp("by-hand")
     (folder / "model.json").write_text(json.dumps(MODEL))
+    (folder / "fp8.json").write_text(json.dumps(MODEL | {"quantization_config": {"quant_method": "fp8"}}))
     (folder / "scenario.yaml").write_text(SCENARIO)
 
-    def answer(command, *arguments, sets=()):
-        flags = [f"--set={one}" for one in sets]
+    def answer(command, *arguments, sets=(), model="model.json"):
+        flags = [f"--model={folder / model}", *(f"--set={one}" for one in sets)]
         done = in_process(command, folder / "scenario.yaml", *flags, *arguments, "--json", "--exit-zero")
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
@@ -106,8 +107,58 @@ def test_decode_by_hand(ask):
     step = STEP_BASE + 10 * STEP_SEQUENCE
     data = ask("feasible", "--mode=layerwise", f"--slo-tpot={step}s")
     assert rows(data)["decode_compute"]["capacity"] == pytest.approx(8 * 10 / (GENERATED * step), rel=CLOSE)
-    data = ask("simulate", "--mode=layerwise", "--agents=1")
-    assert data["tpot_s"]["mean"] == pytest.approx(STEP_BASE + STEP_SEQUENCE, rel=CLOSE)
+    # a lone sequence, without and with 1 ms that each of the 10 layers takes for itself
+    for layer in (0, 1):
+        sets = [f"hardware.efficiency.decode_layer_time={layer}ms"]
+        data = ask("simulate", "--mode=layerwise", "--agents=1", sets=sets)
+        assert data["tpot_s"]["mean"] == pytest.approx(STEP_BASE + STEP_SEQUENCE + layer * 0.010, rel=CLOSE)
+
+
+def test_two_gpus_that_serve_a_turn_together_take_half_the_time(ask):
+    # each holds half of the weights and one of the two KV heads; NVLink so fast that nothing is seen of it
+    pairs = ("hardware.gpu.count=2", "hardware.cnic.count=2", "hardware.nvlink={bandwidth: 100TB/s, domain_gpus: 2}")
+    parallel = [f"{side}.parallel={{ep: 1, tp: 2, dp: {nodes}}}" for side, nodes in (("prefill", 4), ("decode", 8))]
+    data = ask("feasible", "--mode=layerwise", sets=[*pairs, *parallel])
+    assert data["latency"]["ttft_unloaded_s"] == pytest.approx(READING + PREFILL / 2, rel=CLOSE)
+    assert rows(data)["prefill_compute"]["capacity"] == pytest.approx(4 / (PREFILL / 2), rel=CLOSE)
+    assert rows(data)["decode_compute"]["capacity"] == pytest.approx(8 / (GENERATED * STEP_SEQUENCE / 2), rel=CLOSE)
+    data = ask("simulate", "--mode=layerwise", "--agents=1", sets=[*pairs, *parallel])
+    assert data["tpot_s"]["mean"] == pytest.approx((STEP_BASE + STEP_SEQUENCE) / 2, rel=CLOSE)
+
+
+@pytest.mark.parametrize(("fp8", "faster"), [("100TFLOPS", 1), ("200TFLOPS", 2), ("null", 1)])
+def test_weights_run_at_the_peak_of_their_type_or_of_the_next_wider_one(ask, fp8, faster):
+    sets = [f"hardware.gpu.flops={{bf16: 100TFLOPS, fp8: {fp8}}}", "kv_format=bf16"]
+    data = ask("feasible", "--mode=layerwise", sets=sets, model="fp8.json")
+    assert rows(data)["prefill_compute"]["capacity"] == pytest.approx(4 / (PREFILL / faster), rel=CLOSE)
+
+
+def test_hbm_for_kv_is_what_reserve_and_weights_leave(ask):
+    data = ask("feasible")
+    assert rows(data)["decode_hbm"]["capacity"] == pytest.approx(8 * (0.9 * 100e9 - 1e9 - WEIGHTS))
+
+
+# ---------------------------------------------------------------- what of a prefix is read and moved
+
+
+def test_what_still_resides_on_the_decode_node_is_neither_read_nor_moved_there(ask):
+    per_turn = turn_loads(ask("feasible", "--mode=layerwise", sets=["residency=0.25"]))
+    assert per_turn["prefill_snic_ingress"] == pytest.approx(0.75 * HIT)
+    assert per_turn["decode_wire_ingress"] == pytest.approx(0.75 * HIT + MISS)
+
+
+def test_what_a_pool_delivers_is_not_read_from_storage(ask):
+    per_turn = turn_loads(ask("feasible", "--mode=dram-pool", sets=["pool_share=0.25"]))
+    assert per_turn["prefill_snic_ingress"] == pytest.approx(0.75 * HIT)
+    # from the memory of one prefill node to that of another, and what is read and sent on to the GPU beside
+    assert per_turn["prefill_wire_ingress"] == pytest.approx(0.25 * HIT)
+    assert per_turn["prefill_dram"] == pytest.approx((0.25 + 0.25 + 0.75 + 1) * HIT)
+
+
+def test_a_length_that_stands_for_many_loses_half_a_block():
+    # remainders of 0 to 63 tokens are equally likely: 31.5 on average
+    turn = paper("feasible")["turn"]
+    assert turn["context_tokens"] - turn["hit_tokens"] == 31.5
 
 
 # ---------------------------------------------------------------- what is held while a turn is read
