@@ -70,6 +70,12 @@ def test_decode_threshold_prefers_few_sequences_within_z():
     assert decode_by_threshold(tokens, sequences, ROOM, 60.0, 0, 3, 10.0, 1.0) == 2
 
 
+def test_decode_threshold_leaves_five_per_cent_over_the_mean():
+    # the mean with the request is (10 + 150) / 3 = 53.3, Z = 56: engine 0 comes to 55.5, the longer engine 1 to 53
+    tokens, sequences = np.array([45.5, 43.0, 61.5]), np.array([1.0, 2.0, 3.0])
+    assert decode_by_threshold(tokens, sequences, ROOM, 150.0, 0, 3, 10.0, 1.0) == 0
+
+
 def test_decode_threshold_falls_back_to_fewest_tokens():
     # Z = 1.05 * (40 + 60) / 3 = 35: nobody has room within it
     tokens, sequences = np.array([20.0, 30.0, 10.0]), np.array([1.0, 1.0, 9.0])
