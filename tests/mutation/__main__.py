@@ -50,9 +50,7 @@ def read(path: Path) -> list[Mutant]:
 def changed(mutant: Mutant, root: Path) -> str:
     """The text of the file of a mutant with its change. Raises ListError where that is not one change."""
     path = root / mutant.file
-    if not path.is_file():
-        raise ListError(f"{mutant.name}: there is no {mutant.file}")
-    text = path.read_text(encoding="utf-8")
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
     if (count := text.count(mutant.old)) != 1:
         raise ListError(f"{mutant.name}: {mutant.old!r} occurs {count} times in {mutant.file}, not once")
     if not mutant.tests or mutant.new == mutant.old:
@@ -63,15 +61,13 @@ def changed(mutant: Mutant, root: Path) -> str:
 def copy(root: Path, folder: Path, parts: set[str]) -> None:
     """What of ``root`` is changed or run, copied into a folder, with bytecode; links to the rest."""
     for path in root.iterdir():
-        if path.name not in parts:
-            (folder / path.name).symlink_to(path)
-        else:
-            (shutil.copytree if path.is_dir() else shutil.copy2)(path, folder / path.name)
+        how = (shutil.copytree if path.is_dir() else shutil.copy2) if path.name in parts else os.symlink
+        how(path, folder / path.name)
 
 
 def passes(tests: Iterable[str], folder: Path) -> bool:
     """Whether tests pass in a copy. Raises ListError where they do not run."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+    command = [sys.executable, "-m", "pytest", "-xqp", "no:cacheprovider", *tests]
     # bytecode of a changed file would outlive the change
     environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
@@ -111,8 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="", metavar="TEXT", help="those with this text in name or file")
     given = parser.parse_args(arguments)
     try:
-        mutants = [one for one in read(given.list) if given.only in one.name or given.only in one.file]
-        missed = run(mutants)
+        missed = run(mutants := [one for one in read(given.list) if given.only in one.name or given.only in one.file])
     except ListError as error:
         print(error, file=sys.stderr)
         return 2
