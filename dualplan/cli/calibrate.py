@@ -37,10 +37,10 @@ def calibrate(
     append, generated where they differ from the scenario's.
     """
     from dualplan.errors import InputError, UsageError
-    from dualplan.model.service_times import parameter_sets
     from dualplan.plan.calibrate import fit
     from dualplan.plan.measurements import parse_measurements
     from dualplan.report.calibrate import output, overlay
+    from dualplan.spec.fitted_sets import parameter_sets
     from dualplan.spec.load import read_text
 
     if str(profile_file) == "-":

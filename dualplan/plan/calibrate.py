@@ -218,7 +218,7 @@ def _predictor(cases: Sequence[_Case]) -> Callable[[int, Sequence[float]], float
         scenario = msgspec.structs.replace(case.scenario, hardware=hardware, decode_hardware=hardware)
         laid = cluster(scenario, case.trajectories)
         if not one.simulated:
-            return _formula(laid, one)
+            return _formula(laid, case.trajectories, one)
         key = (index, laid.times)
         if key not in runs:
             runs[key] = _run(laid, case.trajectories, one)
@@ -236,14 +236,17 @@ def _read_rate(hardware: Hardware, one: Measurement) -> float:
     return float(one.read_size / read_time(one.read_size, snic.rate * snic.efficiency, snic.time_per_read))
 
 
-def _formula(laid: Cluster, one: Measurement) -> float:
+def _formula(laid: Cluster, turns: Trajectories, one: Measurement) -> float:
     """A decode step of a batch [s], or tokens/s that one prefill engine computes."""
+    from dualplan.model.service_times import step_time
     from dualplan.plan.ratio import pass_time
 
     times, batch = laid.times, one.batch
     assert batch is not None
     if one.kind == "tpot":
-        return float(times.decode_base + times.decode_slope * batch + times.decode_quadratic * batch**2)
+        cache = float(np.mean(times.decode_cache.value(turns.context + turns.append + turns.generated / 2)))
+        base, slope, quadratic = times.decode_base, times.decode_slope, times.decode_quadratic
+        return float(step_time(base, slope, quadratic, batch, 0.0, batch * cache))
     assert one.append is not None
     context = one.context if one.context is not None else 0.0
     return float(batch * one.append / pass_time(times, batch, one.append, context))

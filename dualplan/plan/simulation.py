@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from dualplan.errors import InputError
 from dualplan.model.collectives import decode_collective_bytes_per_token, prefill_collective_bytes_per_token
-from dualplan.model.demand import scale_up_gpus
+from dualplan.model.service_times import scale_up_gpus
 from dualplan.model.traffic import SIDES, Bytes, loads, steps
 from dualplan.serving import layout as k
 from dualplan.serving.cluster import Cluster, SideLayout, cluster
@@ -25,8 +25,8 @@ from dualplan.spec.choices import Mode
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.scenario import Scenario
 from dualplan.spec.workload import Workload, turns_changed
-from dualplan.steady.problem import given_collectives, kv_share
 from dualplan.steady.resources import ORDER, NodeLinks, link_resources
+from dualplan.steady.setup import given_collectives, kv_share
 
 Floats = npt.NDArray[np.float64]
 

@@ -32,9 +32,11 @@ from dualplan.model.traffic import Bytes, Step, amount, loads, steps
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.scenario import Scenario
 from dualplan.spec.workload import Turn, Workload, mean_of, mean_turns, per_turn_means, turn_mix, with_plain_means
-from dualplan.steady.answer import Evaluation, demand_turns_per_s, evaluate
-from dualplan.steady.problem import build, prepare, reachable_read_rate, read_seconds
+from dualplan.steady.answer import Evaluation, evaluate
+from dualplan.steady.latencies import reachable_read_rate, read_seconds
+from dualplan.steady.problem import build
 from dualplan.steady.resources import NodeLinks, link_resources
+from dualplan.steady.setup import demand_turns_per_s, prepare
 
 if TYPE_CHECKING:
     from dualplan.trace.reuse import ReuseCurve

@@ -13,7 +13,8 @@ from dualplan.report.feasible_document import document
 from dualplan.report.near_limit import LEAVE_ROOM, SIMULATE, near_limit
 from dualplan.report.output import Output
 from dualplan.spec.workload import mean_turns
-from dualplan.steady.answer import Evaluation, Load
+from dualplan.steady.answer import Evaluation
+from dualplan.steady.rate import Load
 from dualplan.steady.resources import TITLES, few
 from dualplan.units import many_times, show, significant
 

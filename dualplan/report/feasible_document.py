@@ -11,7 +11,8 @@ from dualplan.plan.assumptions import assumptions, inputs_sha256, sources
 from dualplan.report.near_limit import near_limit_document
 from dualplan.report.records import pick, pick_all, pick_or_none
 from dualplan.spec.workload import mean_turns
-from dualplan.steady.answer import Evaluation, Load
+from dualplan.steady.answer import Evaluation
+from dualplan.steady.rate import Load
 
 if TYPE_CHECKING:
     from dualplan.plan.uncertainty import Uncertainty

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from dualplan.model.service_times import fitted
 from dualplan.plan.purchase.cost import node_price, price_origin
 from dualplan.plan.purchase.fleet import Fleet, Group
 from dualplan.plan.purchase.search import Plan, Purchase
@@ -14,6 +13,7 @@ from dualplan.report.blocks import GAP, MORE, Block, Bullets, Facts, Paragraph, 
 from dualplan.report.near_limit import near_limit
 from dualplan.report.output import Output
 from dualplan.report.plan_document import CURRENCY, Answer, assumption_lines, document, plan_row, rejection
+from dualplan.spec.fitted_sets import fitted
 from dualplan.spec.hardware import source_of
 from dualplan.spec.workload import mean_turns
 from dualplan.steady.resources import TITLES

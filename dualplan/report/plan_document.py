@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 
-from dualplan.model.service_times import fitted
 from dualplan.plan.assumptions import assumptions, given_flags, scenario_sha256, sources
 from dualplan.plan.purchase.cost import node_price, price_origin, price_source
 from dualplan.plan.purchase.fleet import CLOSE, Fleet
 from dualplan.plan.purchase.search import Confirmed, Kind, Miss, Plan, Purchase, Wanted, priced
 from dualplan.plan.purchase.upgrades import Upgrades
 from dualplan.report.records import pick, pick_all
+from dualplan.spec.fitted_sets import fitted
 from dualplan.spec.hardware import source_of
 from dualplan.spec.scenario import Scenario
 from dualplan.spec.workload import mean_turns

@@ -12,8 +12,8 @@ from dualplan.report.blocks import GAP, Block, Bullets, Paragraph, Table, table
 from dualplan.report.output import Output
 from dualplan.report.records import pick
 from dualplan.spec.scenario import Scenario
-from dualplan.steady.answer import demand_turns_per_s
 from dualplan.steady.resources import TITLES
+from dualplan.steady.setup import demand_turns_per_s
 from dualplan.units import show, significant
 
 INPUTS = "name=settings.name hardware=hardware.name model=model.name workload=workload.name mode=settings.mode"

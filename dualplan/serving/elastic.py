@@ -14,6 +14,7 @@ from typing import Literal
 import msgspec
 
 from dualplan.errors import InputError
+from dualplan.model.service_times import step_time
 from dualplan.serving import layout as k
 from dualplan.serving.cluster import Cluster, SideLayout
 from dualplan.serving.result import RoleChange
@@ -176,7 +177,8 @@ class Controller:
             return self.nodes
         work = max(1 - float(s.number[k.PASS_BASE]) * count / spent, 0.0) if spent else 0.0
         batch = decode / (self.nodes[1] * self.laid.decode.per_node)
-        grows = times.decode_slope * batch + times.decode_quadratic * batch * batch
+        cache = float(s.pool[:, k.POOL_CACHE].sum()) / (self.nodes[1] * self.laid.decode.per_node)
+        grows = step_time(0.0, times.decode_slope, times.decode_quadratic, batch, 0.0, cache)
         waiting = float(s.counter[k.N_WAITING]) if (s.group_index[:, k.WANTS_ROOM] == 1).any() else 0.0
         shrinks = ((prefill - waiting) * work, decode * grows / (times.decode_base + grows) + waiting)
         held = float((s.number[k.DECODE_ROOM] - s.decoder[:, k.D_ROOM]).sum())

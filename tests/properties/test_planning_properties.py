@@ -10,17 +10,18 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from dualplan.model.service_times import find_set
 from dualplan.serving.cluster import cluster
 from dualplan.serving.run import offline
 from dualplan.serving.trajectories import Trajectories
+from dualplan.spec.fitted_sets import find_set
 from dualplan.spec.hardware import read_hardware
 from dualplan.spec.model import load_model
 from dualplan.spec.scenario import Slo, read_scenario, resolve, set_flags
 from dualplan.spec.workload import with_plain_means
 from dualplan.steady.answer import evaluate
-from dualplan.steady.problem import build, prepare
+from dualplan.steady.problem import build
 from dualplan.steady.ranges import ranges
+from dualplan.steady.setup import prepare
 
 PAPER = Path(__file__).resolve().parents[2] / "examples" / "dualpath-paper.yaml"
 MODES = ("basic", "layerwise", "dual-path", "split-read", "dram-pool", "oracle")

@@ -1,14 +1,12 @@
 """The simulation against what must hold for any queue, exact results of single stations, and the steady model."""
 
-import math
-
 import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dualplan.model.service_times import Times, from_roofline
+from dualplan.model.service_times import ServiceTimes, from_roofline, linear
 from dualplan.serving import kernel
 from dualplan.serving import layout as k
 from dualplan.serving.cluster import cluster, state
@@ -22,24 +20,10 @@ from dualplan.steady.answer import evaluate
 KV_27B = 21720
 """Bytes of KV-cache of a token of the DS 27B model: (656 + 68) * 30."""
 
-NOTHING = Times(
+NOTHING = ServiceTimes(
     name="test",
     origin="test",
-    pass_base=0.0,
-    per_request=0.0,
-    per_token=0.0,
-    per_context=0.0,
-    per_token_context=0.0,
-    quota=0.3,
     decode_base=1e-6,
-    decode_slope=0.0,
-    decode_quadratic=0.0,
-    decode_read_slowdown=0.0,
-    snic_efficiency=1.0,
-    time_per_read=0.0,
-    both_sides=1.0,
-    handover=0.0,
-    handover_rate=math.inf,
 )
 """Service times of nothing; tests set what they look at."""
 
@@ -241,7 +225,7 @@ def test_a_pass_takes_as_long_as_its_slowest_engine():
 def test_a_long_prompt_is_cut_by_the_attention_quota():
     # attention of 4,096 tokens: 1e-7 / 2 * 4096^2 = 0.84 s, three passes under a quota of 0.3 s, not one
     turn = equal(1, 0, 4096, 1)
-    laid = cluster(scenario(), turn, mode="oracle", times=times(pass_base=0.1, per_token_context=1e-7))
+    laid = cluster(scenario(), turn, mode="oracle", times=times(pass_base=0.1, attention=linear(1e-7)))
     s = state(laid, turn, np.zeros(1), seed=0)
     kernel.PLAIN.run(s, 10**6)
     assert s.counter[k.N_PASSES] == 3

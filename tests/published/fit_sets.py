@@ -19,13 +19,14 @@ import msgspec
 import numpy as np
 import yaml
 
-from dualplan.model.service_times import ParameterSet, from_set, parameter_sets
+from dualplan.model.service_times import from_set
 from dualplan.plan.published.recompute import STEPS
 from dualplan.plan.published.records import ABLATION, ABLATION_AGENTS
 from dualplan.serving.cluster import Cluster, cluster
 from dualplan.serving.policies import policies
 from dualplan.serving.run import offline, online
 from dualplan.serving.trajectories import Trajectories, for_workload
+from dualplan.spec.fitted_sets import ParameterSet, parameter_sets
 from dualplan.spec.load import Node
 from dualplan.spec.scenario import Scenario, resolve
 

@@ -124,12 +124,16 @@ def known(**lengths):
 
 
 def test_decode_from_steps_of_several_batches_and_contexts():
+    from dualplan.spec.workload import per_turn_means
+
     measured = []
     random = np.random.default_rng(3)
     for batch, context in ((1, 30e3), (32, 30e3), (128, 60e3), (128, 2e3), (64, 2e3), (256, 2e3), (256, 60e3)):
         found = known(context=context)
+        means = per_turn_means(found.workload)
         times = cluster(found, equal_turns(found.workload)).times
-        step = (times.decode_base + batch * times.decode_slope) * math.exp(0.003 * random.standard_normal())
+        grows = times.decode_slope + times.decode_cache.value(context + means.append + means.generated / 2)
+        step = (times.decode_base + batch * grows) * math.exp(0.003 * random.standard_normal())
         measured.append(Measurement(line=2, kind="tpot", batch=batch, context=context, value=step))
     answer = fit(SCENARIO, measured)
     for name in ("efficiency.hbm", "efficiency.decode", "efficiency.decode_layer_time"):
@@ -144,7 +148,7 @@ def test_prefill_from_short_and_long_contexts():
     for append, context in ((1000, 500), (1000, 60e3), (500, 30e3), (4000, 500)):
         found = known(context=context, append=append)
         times = cluster(found, equal_turns(found.workload)).times
-        each = times.per_token * append + times.per_token_context * append * (context + append / 2)
+        each = times.per_token * append + append * times.attention.value(context + append / 2)
         measured.append(
             Measurement(line=2, kind="tokens_per_s", batch=4, append=append, context=context, value=append / each)
         )

@@ -33,6 +33,15 @@ def test_values(text, dimension, value):
 
 
 @pytest.mark.parametrize(
+    ("base", "prefixes"), [(1000, ["", "k", "M", "G", "T", "P", "E"]), (1024, ["", "Ki", "Mi", "Gi", "Ti", "Pi"])]
+)
+def test_a_byte_is_eight_bits_whatever_the_prefix(base, prefixes):
+    for power, prefix in enumerate(prefixes):
+        for per, dimension in (("", "B"), ("/s", "B/s")):
+            assert parse(f"8{prefix}b{per}", dimension) == parse(f"1{prefix}B{per}", dimension) == base**power
+
+
+@pytest.mark.parametrize(
     ("text", "dimension", "part"),
     [
         ("400 GB", "B/s", "is a size, a rate is needed (did you mean 400Gb/s"),

@@ -16,7 +16,8 @@ from dualplan.model.symbolic import value_of
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.scenario import CollectiveLoad
 from dualplan.spec.workload import Workload, per_turn_means, scaled_to
-from dualplan.steady.problem import Setup, balance_factor, build, given_collectives, redundant_experts
+from dualplan.steady.problem import build
+from dualplan.steady.setup import Setup, balance_factor, given_collectives, with_scenario
 
 
 class Parameter(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,8 +97,10 @@ def _machine(name: str, key: str, unit: str, meaning: str, most: float | None, w
             scenario = msgspec.structs.replace(scenario, **{field: hardware})
             if key.startswith("gpu."):
                 parallel = getattr(setup, f"{one}_parallel")
-                memories[f"{one}_memory"] = side_memory(scenario.model, parallel, hardware, redundant_experts(scenario))
-        return msgspec.structs.replace(setup, scenario=scenario, **memories)
+                memories[f"{one}_memory"] = side_memory(
+                    scenario.model, parallel, hardware, setup.times.redundant_experts
+                )
+        return with_scenario(setup, scenario, **memories)
 
     return Parameter(
         name=f"{side}_{name}" if side else name,
@@ -120,7 +123,7 @@ def is_plain(workload: Workload) -> bool:
 
 def with_workload(setup: Setup, workload: Workload) -> Setup:
     """The deployment under another workload."""
-    return msgspec.structs.replace(setup, scenario=msgspec.structs.replace(setup.scenario, workload=workload))
+    return with_scenario(setup, msgspec.structs.replace(setup.scenario, workload=workload))
 
 
 def _length(name: str, meaning: str) -> Parameter:
@@ -154,7 +157,7 @@ def _setting(name: str, meaning: str, *, least: float = 0.0, most: float | None 
 
 def _put_load(setup: Setup, value: Any) -> Setup:
     settings = msgspec.structs.replace(setup.scenario.settings, collective_load=CollectiveLoad(value, value))
-    return msgspec.structs.replace(setup, scenario=msgspec.structs.replace(setup.scenario, settings=settings))
+    return with_scenario(setup, msgspec.structs.replace(setup.scenario, settings=settings))
 
 
 def _read_load(setup: Setup) -> Any:

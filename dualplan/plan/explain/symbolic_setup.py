@@ -13,7 +13,8 @@ from dualplan.model.traffic import Bytes
 from dualplan.plan.explain.notation import Symbols
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.scenario import CollectiveLoad, Scenario
-from dualplan.steady.problem import Problem, Setup, build, given_collectives, kv_share
+from dualplan.steady.problem import Problem, build
+from dualplan.steady.setup import Setup, given_collectives, kv_share
 
 
 def symbolic_demand(symbols: Symbols, demand: TurnDemand, scenario: Scenario, mode: str) -> TurnDemand:
@@ -33,6 +34,10 @@ def symbolic_demand(symbols: Symbols, demand: TurnDemand, scenario: Scenario, mo
         passes = demand.passes
         times["passes"] = msgspec.structs.replace(
             passes,
+            handover=known("handover", passes.handover),
+            read_variation=known("read_variation", passes.read_variation),
+            prefill_bytes=known("batch_bytes", passes.prefill_bytes),
+            held_bytes=known("held_bytes", passes.held_bytes),
             base=known("pass_base", passes.base),
             excess=known("pass_excess", passes.excess),
             fullest=known("pass_turns", passes.fullest),
@@ -54,6 +59,7 @@ def symbolic_demand(symbols: Symbols, demand: TurnDemand, scenario: Scenario, mo
         ),
         generated=known("generated_tokens", demand.generated),
         layers=symbols.known("layers", demand.layers),
+        kv_per_gpu={side: _unless_one(symbols, "kv_per_gpu", share, side) for side, share in demand.kv_per_gpu.items()},
         sequence_bytes=known("sequence_bytes", demand.sequence_bytes),
         layer_block_bytes=known("layer_block_bytes", demand.layer_block_bytes),
         prefill_gpu_seconds=known("prefill_gpu_seconds", demand.prefill_gpu_seconds),
@@ -85,8 +91,11 @@ def symbolic_setup(symbols: Symbols, setup: Setup) -> Setup:
     for side, memory in (("prefill", setup.prefill_memory), ("decode", setup.decode_memory)):
         room = symbols.known(f"{side}_kv_room", memory.kv_bytes_per_gpu)
         memories[f"{side}_memory"] = msgspec.structs.replace(memory, kv_bytes_per_gpu=room)
+    passes = {name: getattr(setup.times, name) for name in ("pass_base", "pass_floor")}
+    passes = {name: symbols.known(name, value) if value else value for name, value in passes.items()}
     return msgspec.structs.replace(
         setup,
+        times=msgspec.structs.replace(setup.times, **passes),
         scenario=msgspec.structs.replace(
             scenario, settings=settings, hardware=machines[0], decode_hardware=machines[1], variants=()
         ),
@@ -147,18 +156,21 @@ def _symbolic_hardware(symbols: Symbols, hardware: Hardware, side: str) -> Hardw
     )
 
 
-def as_found(known: Problem, numbers: Problem) -> Problem:
-    """The symbolic resources, with plain numbers where a formula does not give the value of the answer.
-
-    What is found by iteration, as memory over prefill passes, has no formula.
+def symbolic_problem(symbols: Symbols, setup: Setup, demand: TurnDemand, numbers: Problem) -> Problem:
+    """The symbolic resources, with plain numbers where a formula does not give the value of the answer. A rate that is
+    found by search is a symbol of its own.
     """
+    filling = {
+        name: rate if rate == math.inf else symbols.known(f"{name}_rate", rate)
+        for name, rate in numbers.filling.items()
+    }
+    known = build(setup, numbers.mode, demand, filling)
     resources = []
     for symbolic, plain in zip(known.resources, numbers.resources, strict=True):
-        iterated = numbers.demand.passes is not None and symbolic.name.endswith("_hbm")
         fields = {
             name: getattr(plain, name)
             for name in ("capacity", "prefill", "decode")
-            if (iterated and name != "capacity") or not same(getattr(symbolic, name), getattr(plain, name))
+            if not same(getattr(symbolic, name), getattr(plain, name))
         }
         resources.append(msgspec.structs.replace(symbolic, **fields))
     return msgspec.structs.replace(known, resources=tuple(resources))

@@ -10,14 +10,17 @@ from fractions import Fraction
 import msgspec
 
 from dualplan.errors import InputError
-from dualplan.model.service_times import fitted
 from dualplan.model.throughput import Rate, Use, best_split
 from dualplan.plan.purchase.cost import Prices, node_price
+from dualplan.spec.choices import SINGLE_SIDED
+from dualplan.spec.fitted_sets import fitted
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.scenario import Scenario
-from dualplan.steady.problem import SINGLE_SIDED, Problem, Setup, build, prepare, solve, storage_positions, uses
+from dualplan.steady.problem import Problem, build
 from dualplan.steady.ranges import all_traffic_range
+from dualplan.steady.rate import solve, storage_positions, uses
 from dualplan.steady.reasons import misfits
+from dualplan.steady.setup import Setup, prepare
 
 NIC_STEPS = (12.5e9, 25e9, 50e9, 100e9, 200e9)
 """Line rates of compute NICs that are sold [B/s]: 100 to 1,600 Gb/s."""

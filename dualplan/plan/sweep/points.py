@@ -25,8 +25,9 @@ from dualplan.spec.load import flag_node
 from dualplan.spec.scenario import Scenario
 from dualplan.spec.vary import Axis, count_points, splits
 from dualplan.spec.workload import mean_turns
-from dualplan.steady.answer import Evaluation, demand_turns_per_s, evaluate
+from dualplan.steady.answer import Evaluation, evaluate
 from dualplan.steady.grid import Grid, evaluate_grid
+from dualplan.steady.setup import demand_turns_per_s
 from dualplan.steady.stacked_hardware import STACKED, stacked
 
 Ints = NDArray[np.int64]

@@ -8,7 +8,8 @@ from dualplan.report.capacity_review.findings import Review
 from dualplan.report.capacity_review.labels import Labels
 from dualplan.report.capacity_review.words import NO_VALUE, amount, per_cent, resource, turns
 from dualplan.report.figures.read_paths import Arrow, path_diagram
-from dualplan.steady.answer import Evaluation, Load
+from dualplan.steady.answer import Evaluation
+from dualplan.steady.rate import Load
 from dualplan.units import show
 
 
