@@ -85,47 +85,42 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     compiled: bool | None = None
 
     def __post_init__(self) -> None:
-        problems = [problem(flag, *fault) for flag, fault in self._faults() if fault is not None]
-        refuse(problems)
-
-    def _faults(self) -> list[tuple[str, tuple[str, ...] | None]]:
-        def unless(good: bool, *fault: str) -> tuple[str, ...] | None:
-            return None if good else fault
-
-        agents, rate, duration, warm_up = self.agents, self.arrival_rate, self.duration, self.warm_up
-        several = sum((agents is not None, rate is not None, self.trace_times, self.find_capacity)) > 1
-        timed = agents is not None and not (duration is None and warm_up is None)
+        agents, rate, length, warm_up = self.agents, self.arrival_rate, self.duration, self.warm_up
+        arrivals = (agents is not None, rate is not None, self.trace_times, self.find_capacity)
+        timed = length is not None or warm_up is not None
         cost = self.elastic.switch_cost if self.elastic is not None else 0.0
-        job = "a job of agents runs to its end"
-        return [
-            ("simulate", unless(not several, "takes one of agents, arrival_rate, trace_times and find_capacity")),
-            ("simulate", unless(not timed, job, "leave out duration and warm_up")),
-            ("--agents", unless(agents is None or agents >= 1, f"{agents} is not a number of agents above 0")),
-            ("--arrival-rate", unless(rate is None or 0 < rate < math.inf, f"{rate} is not a rate above 0")),
+        faults = (
+            ("simulate", sum(arrivals) > 1, "takes one of agents, arrival_rate, trace_times and find_capacity"),
+            ("simulate", agents is not None and timed, "a job of agents runs to its end, without duration and warm_up"),
+            ("--agents", agents is not None and agents < 1, f"{agents} is not a number of agents above 0"),
+            ("--arrival-rate", rate is not None and not 0 < rate < math.inf, f"{rate} is not a rate above 0"),
             (
                 "--duration",
-                unless(duration is None or 0 < duration < math.inf, f"{duration or 0:g} s is not a length of a run"),
+                length is not None and not 0 < length < math.inf,
+                f"{length or 0:g} s is not a length of a run",
             ),
             (
                 "--tokens-per-step",
-                unless(1 <= self.tokens_per_step < 1e6, f"{self.tokens_per_step:g} is not a factor of at least 1"),
+                not 1 <= self.tokens_per_step < 1e6,
+                f"{self.tokens_per_step:g} is not a factor of at least 1",
             ),
-            *(
-                (flag, unless(0 < factor < 1e6, f"{factor:g} is not a factor above 0"))
-                for flag, factor in (("--append-scale", self.append_scale), ("--generated-scale", self.generated_scale))
+            ("--append-scale", not 0 < self.append_scale < 1e6, f"{self.append_scale:g} is not a factor above 0"),
+            (
+                "--generated-scale",
+                not 0 < self.generated_scale < 1e6,
+                f"{self.generated_scale:g} is not a factor above 0",
             ),
-            ("--max-active", unless(self.max_active >= 0, f"{self.max_active} is below 0")),
-            ("--clusters", unless(self.clusters >= 1, f"{self.clusters} is not a number of clusters above 0")),
-            ("--switch-cost", unless(not cost < 0, f"{cost:g} s is below 0")),
+            ("tolerance", not 0 < self.tolerance < 1, f"{self.tolerance:g} is not between 0 and 1"),
+            ("--max-active", self.max_active < 0, f"{self.max_active} is below 0"),
+            ("--clusters", self.clusters < 1, f"{self.clusters} is not a number of clusters above 0"),
+            ("--switch-cost", cost < 0, f"{cost:g} s is below 0"),
             (
                 "--elastic",
-                unless(
-                    self.elastic is None or self.clusters == 1,
-                    "roles change within one cluster",
-                    "leave out --clusters",
-                ),
+                self.elastic is not None and self.clusters > 1,
+                "roles change within one cluster (leave out --clusters)",
             ),
-        ]
+        )
+        refuse(problem(flag, what) for flag, bad, what in faults if bad)
 
     def but(self, **values: Any) -> RunSpec:
         """The same run with some values replaced, checked again."""
