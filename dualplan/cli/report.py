@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from dualplan.report.blocks import Document
     from dualplan.report.capacity_review.findings import Review
     from dualplan.report.capacity_review.labels import Labels
-    from dualplan.spec.scenario import Scenario
 
 MOST_SCENARIOS = 20
 
@@ -109,19 +108,11 @@ def _reviews(flags: list[ScenarioFlags], simulate: bool, price: list[str] | None
     """All scenarios, computed. Raises InputError with the problems of all of them."""
     import msgspec
 
-    from dualplan.errors import InputError
+    from dualplan.errors import each
     from dualplan.report.capacity_review.findings import review
     from dualplan.report.compare import names_of
 
-    scenarios: list[Scenario] = []
-    problems: list[str] = []
-    for one in flags:
-        try:
-            scenarios.append(one.resolve())
-        except InputError as error:
-            problems.extend(line for line in error.problems if line not in problems)
-    if problems:
-        raise InputError("", problems=problems)
+    scenarios = each(flags, ScenarioFlags.resolve)
     machines = {hardware.name for scenario in scenarios for _, hardware in scenario.sides}
     prices = prices_of(price, lifetime, machines)
     found = []

@@ -197,11 +197,11 @@ def simulated(scenario: Scenario, rate: float) -> Run:
     Raises InputError for a workload that is a trace, and where no agent ends within the run.
     """
     from dualplan.plan.simulation import simulate
-    from dualplan.serving.result import Slo
+    from dualplan.spec.run import RunSpec, Slo
 
     if scenario.workload.mix:
         raise InputError("--simulate", "the workload is a trace", "make a workload of it first: dualplan trace fit")
-    result = simulate(scenario, arrival_rate=rate, slo=Slo())
+    result = simulate(scenario, RunSpec(arrival_rate=rate, slo=Slo()))
     if result.agent_time_s.mean is None or result.stopped != "end of the run":
         what = f"{rate:.4g} agents/s are more than this deployment carries, so nothing settles"
         raise InputError("--simulate", what, "give a lower --arrival-rate")

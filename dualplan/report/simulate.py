@@ -17,9 +17,10 @@ from dualplan.report.feasible_document import INPUTS
 from dualplan.report.output import Output
 from dualplan.report.records import pick, pick_all
 from dualplan.serving import layout as k
-from dualplan.serving.result import Result, Slo, Spread, misses
+from dualplan.serving.result import Result, Spread, misses
 from dualplan.serving.run import Capacity
 from dualplan.serving.trajectories import Trajectories
+from dualplan.spec.run import Slo
 from dualplan.steady.answer import evaluate
 from dualplan.steady.resources import TITLES
 from dualplan.units import show, significant
@@ -63,7 +64,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     slo: Slo
     slo_given: tuple[str, ...]
     trajectories: Trajectories
-    options: dict[str, Any]
+    options: list[Any]
     interrupted: bool = False
     left_out: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()

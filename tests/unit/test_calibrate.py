@@ -16,6 +16,7 @@ from dualplan.serving.cluster import cluster
 from dualplan.serving.run import offline
 from dualplan.serving.trajectories import equal_turns, for_workload
 from dualplan.spec.hardware import read_hardware, unsourced
+from dualplan.spec.run import RunSpec
 
 PAPER = Path(__file__).resolve().parents[2] / "examples" / "dualpath-paper.yaml"
 SCENARIO = load(PAPER)
@@ -165,7 +166,7 @@ def test_runs_of_the_simulation_give_back_the_storage_nic(mode, expected):
     measured = [read(1e8), read(1e8, noise=1.01)] if expected else []
     for agents in (700, 1000):
         drawn = for_workload(found.workload)
-        job = offline(cluster(found, drawn, mode=mode), drawn, agents, compiled=True).jct_s
+        job = offline(cluster(found, drawn, mode=mode), drawn, RunSpec(agents=agents, compiled=True)).jct_s
         measured.append(Measurement(line=2, kind="jct", agents=agents, mode=mode, value=job))
     others = (*TRUE.values(),)
     start = with_values(SCENARIO.hardware, (0.9, 6e-3, *others[2:]))

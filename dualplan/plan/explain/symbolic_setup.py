@@ -10,6 +10,7 @@ import msgspec
 from dualplan.model.demand import TurnDemand, delivered
 from dualplan.model.symbolic import value_of
 from dualplan.model.traffic import Bytes
+from dualplan.nomenclature import PLACED
 from dualplan.plan.explain.notation import Symbols
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.scenario import CollectiveLoad, Scenario
@@ -112,48 +113,23 @@ def _unless_one(symbols: Symbols, name: str, value: Any, side: str = "") -> Any:
 def _symbolic_hardware(symbols: Symbols, hardware: Hardware, side: str) -> Hardware:
     """A machine with symbols for what can be bought or measured; the arbiter's part is in the share that KV gets."""
     replace = msgspec.structs.replace
-
-    def known(name: str, value: Any) -> Any:
-        return symbols.known(name, value, side) if value else value
-
-    gpu, cnic, snic, dram, pcie = hardware.gpu, hardware.cnic, hardware.snic, hardware.dram, hardware.pcie
-    store, copy = hardware.storage, hardware.copy
-    return replace(
-        hardware,
-        qos=None,
-        gpu=replace(gpu, count=known("gpus_per_node", gpu.count)),
-        cnic=replace(
-            cnic,
-            count=known("cnic_count", cnic.count),
-            rate=known("cnic_bandwidth", cnic.rate),
-            efficiency=_unless_one(symbols, "cnic_efficiency", cnic.efficiency, side),
-        ),
-        snic=replace(
-            snic,
-            count=known("snic_count", snic.count),
-            rate=known("snic_rate", snic.rate),
-            efficiency=_unless_one(symbols, "snic_efficiency", snic.efficiency, side),
-            time_per_read=known("time_per_read", snic.time_per_read),
-        ),
-        dram=replace(
-            dram, bandwidth=known("dram_bandwidth", dram.bandwidth), kv_buffer=known("kv_buffer", dram.kv_buffer)
-        ),
-        pcie=replace(
-            pcie,
-            uplinks=tuple(replace(uplink, rate=known("uplink_rate", uplink.rate)) for uplink in pcie.uplinks)
-            if len({uplink.rate for uplink in pcie.uplinks}) == 1
-            else pcie.uplinks,
-            numa_link=known("numa_link", pcie.numa_link),
-        ),
-        storage=store
-        and replace(
-            store,
-            read_bandwidth=known("store_read_bandwidth", store.read_bandwidth),
-            write_bandwidth=known("store_write_bandwidth", store.write_bandwidth),
-            latency=known("read_latency", store.latency),
-        ),
-        copy=copy and replace(copy, cnic=known("copy_cost", copy.cnic)),
-    )
+    parts: dict[str, Any] = {}
+    for quantity in PLACED:
+        if "symbol" not in quantity.roles:
+            continue
+        section, field = quantity.field.split(".")
+        part = parts.get(section, getattr(hardware, section))
+        value = getattr(part, field, None)
+        # a share of 1 and what is nothing are left out of equations
+        if value and not (quantity.most == 1 and value == 1):
+            parts[section] = replace(part, **{field: symbols.known(quantity.name, value, side)})
+    uplinks = hardware.pcie.uplinks
+    if len({uplink.rate for uplink in uplinks}) == 1:
+        rate = symbols.known("uplink_rate", uplinks[0].rate, side)
+        parts["pcie"] = replace(
+            parts.get("pcie", hardware.pcie), uplinks=tuple(replace(uplink, rate=rate) for uplink in uplinks)
+        )
+    return replace(hardware, qos=None, **parts)
 
 
 def symbolic_problem(symbols: Symbols, setup: Setup, demand: TurnDemand, numbers: Problem) -> Problem:
