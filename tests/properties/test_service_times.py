@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from dualplan.errors import InfeasibleError, InputError
 from dualplan.model import compute, kv
-from dualplan.model.latency import time_per_output_token
 from dualplan.model.service_times import attention_spans, curve_through, step_time
 from dualplan.serving import layout as k
 from dualplan.serving.cluster import cluster, state
@@ -76,47 +75,68 @@ def turns_of(name):
     return turns, Workload(name=name, turns=count / 4, block=1, mix=mix, **means)
 
 
+def agree(setup, laid, turns):
+    """Mean prefill work, prefill capacity and decode steps of both on the same turns."""
+    problem = build(setup, setup.scenario.settings.mode)
+    demand = problem.demand
+    works = turn_works(laid, turns)
+    assert demand.prefill_gpu_seconds / setup.prefill_parallel.tp == pytest.approx(works.mean(), rel=1e-3)
+    capacity = next(float(r.capacity) for r in problem.resources if r.name == "prefill_compute")
+    share = full_pass_share(laid, turns, works)
+    assert capacity == pytest.approx(laid.prefill.engines * share / works.mean(), rel=1e-3)
+    s = state(laid, turns, np.zeros(1), seed=0)
+    for turn in range(0, len(turns.context), 37):
+        new, old = float(turns.append[turn]), float(turns.context[turn])
+        attention = chunk_attention(s, old, new)
+        assert chunk_work(s, new, attention) + attention == pytest.approx(works[turn], rel=1e-9)
+    caches = np.array([cache_time(s, turn) for turn in range(len(turns.context))])
+    mean = float((caches * turns.generated).sum() / turns.generated.sum())
+    for batch in (1, 20):
+        s.pool_index[0, k.N_IN_POOL] = batch * laid.decode.group
+        s.pool[0, k.POOL_CACHE] = batch * laid.decode.group * mean
+        assert group_step(s, 0) == pytest.approx(demand.step.time(batch), rel=1e-3)
+
+
+def deployment(hardware, model, workload):
+    """A setup of the steady model and the cluster of the kernel, of the same parallelism."""
+    turns, same_turns = turns_of(workload)
+    settings = Settings(prefill_nodes=8, decode_nodes=8)
+    machine = {"hardware": hardware, "decode_hardware": hardware}
+    scenario = Scenario(settings=settings, **machine, model=load_model(model), workload=same_turns)
+    setup = prepare(scenario)
+    parallels = {"prefill_parallel": setup.prefill_parallel, "decode_parallel": setup.decode_parallel}
+    return turns, setup, msgspec.structs.replace(scenario, **parallels)
+
+
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("model", MODELS)
 def test_feasible_and_simulate_count_alike(profile, model):
     hardware, compared = read_hardware(profile), 0
     for workload in WORKLOADS:
-        turns, same_turns = turns_of(workload)
-        settings = Settings(prefill_nodes=8, decode_nodes=8)
-        scenario = Scenario(
-            settings=settings,
-            hardware=hardware,
-            decode_hardware=hardware,
-            model=load_model(model),
-            workload=same_turns,
-        )
         try:
-            setup = prepare(scenario)
-            parallels = {"prefill_parallel": setup.prefill_parallel, "decode_parallel": setup.decode_parallel}
-            laid = cluster(msgspec.structs.replace(scenario, **parallels), turns)
+            turns, setup, scenario = deployment(hardware, model, workload)
+            laid = cluster(scenario, turns)
         except (InfeasibleError, InputError):
             continue  # what does not fit is not simulated
         compared += 1
-        problem = build(setup, settings.mode)
-        demand = problem.demand
-        works = turn_works(laid, turns)
-        assert demand.prefill_gpu_seconds / setup.prefill_parallel.tp == pytest.approx(works.mean(), rel=1e-3)
-        capacity = next(float(r.capacity) for r in problem.resources if r.name == "prefill_compute")
-        shared = full_pass_share(laid, turns, works)
-        assert capacity == pytest.approx(laid.prefill.engines * shared / works.mean(), rel=1e-3)
-        s = state(laid, turns, np.zeros(1), seed=0)
-        for turn in range(0, len(turns.context), 37):
-            new, old = float(turns.append[turn]), float(turns.context[turn])
-            attention = chunk_attention(s, old, new)
-            assert chunk_work(s, new, attention) + attention == pytest.approx(works[turn], rel=1e-9)
-        caches = np.array([cache_time(s, turn) for turn in range(len(turns.context))])
-        mean = float((caches * turns.generated).sum() / turns.generated.sum())
-        for batch in (1, 20):
-            s.pool_index[0, k.N_IN_POOL] = batch * laid.decode.group
-            s.pool[0, k.POOL_CACHE] = batch * laid.decode.group * mean
-            steady = time_per_output_token(demand.decode_base, demand.decode_slope, batch, demand.decode_quadratic)
-            assert group_step(s, 0) == pytest.approx(steady, rel=1e-3)
+        agree(setup, laid, turns)
     assert compared or model == "glm-5"
+
+
+def test_feasible_and_simulate_count_experts_and_links_alike():
+    turns, setup, scenario = deployment(read_hardware("dgx-h200"), "deepseek-v3.2", "dualpath-32k")
+    times = msgspec.structs.replace(
+        setup.times,
+        pass_base=0.02,
+        pass_experts=0.01,
+        decode_experts=0.02,
+        expert_share=8 / 256,
+        expert_ranks=4,
+        per_token_hidden=3e-5,
+        per_token_link=1e-6,
+    )
+    laid = cluster(scenario, turns, times=times)
+    agree(msgspec.structs.replace(setup, times=times), laid, turns)
 
 
 def test_a_group_steps_with_the_mean_of_what_its_engines_hold():
