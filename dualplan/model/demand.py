@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from dualplan.model import collectives, kv
-from dualplan.model.latency import read_time
+from dualplan.model.latency import DecodeStep, read_time
 from dualplan.model.memory import kv_bytes_left, kv_share_per_gpu, weight_bytes_per_gpu
 from dualplan.model.passes import excess_work
 from dualplan.model.service_times import BASIC_COPIES, ServiceTimes, pass_time, scale_up_gpus
@@ -61,10 +61,10 @@ class TurnDemand(msgspec.Struct, frozen=True, kw_only=True):
     """Means of a turn. Tokens: ``context`` cached, ``hit_tokens`` of it reused, ``computed_tokens`` by prefill,
     ``generated``.
 
-    ``prefill_gpu_seconds`` are summed over GPUs, ``prefill_latency`` is their duration on the GPUs that serve the turn
-    [s]. A decode step of an engine takes ``decode_base + decode_slope * sequences + decode_quadratic * sequences**2``
-    [s]. ``passes``: None where prefill is not taken to run in passes. ``sequence_bytes``: KV of a whole sequence at the
-    end of the turn [B]. ``layer_block_bytes``: KV of 64 tokens and one layer [B].
+    ``prefill_gpu_seconds`` are summed over GPUs, ``prefill_latency`` is the pass of a turn alone [s]. The ``decode_``
+    and ``expert_`` fields make the ``step`` of a decode engine. ``passes``: None where prefill is not taken to run in
+    passes. ``sequence_bytes``: KV of a whole sequence at the end of the turn [B]. ``layer_block_bytes``: KV of 64
+    tokens and one layer [B].
     """
 
     context: float
@@ -84,7 +84,22 @@ class TurnDemand(msgspec.Struct, frozen=True, kw_only=True):
     kv_format: str
     compute_origin: str
     decode_quadratic: float = 0.0
+    decode_experts: float = 0.0
+    expert_share: float = 0.0
+    expert_ranks: int = 1
     passes: Passes | None = None
+
+    @property
+    def step(self) -> DecodeStep:
+        """A decode step by the sequences of an engine."""
+        return DecodeStep(
+            base=self.decode_base,
+            slope=self.decode_slope,
+            quadratic=self.decode_quadratic,
+            experts=self.decode_experts,
+            share=self.expert_share,
+            ranks=self.expert_ranks,
+        )
 
 
 def side_memory(model: Model, parallel: Parallel, hardware: Hardware, redundant_experts: int = 0) -> SideMemory:
@@ -213,15 +228,16 @@ def turn_demand(
     per_token = kv.kv_total_bytes_per_token(model, form)
     fixed = kv.state_bytes_per_sequence(model, form) + kv.window_tail_bytes_per_sequence(model, form)
     sequence = per_token * turns.mean(turn.context + turn.append + turn.generated for turn in mix) + fixed
-    passes = None
-    if times.pass_base:
+    # engines that run passes together: those of an expert-parallel group; one for dense models
+    group, computed = max(prefill.ep // prefill.tp, 1), turns.mean(turns.computed)
+    base, passes = times.pass_base + times.experts_time(computed * group), None
+    if base:
         snic = scenario.hardware.snic
         reading = read_time(amounts.read, snic.rate * snic.efficiency, snic.time_per_read) if amounts.read else 0.0
         moved = 0.0 if mode == "oracle" else (amounts.hit + amounts.miss) / times.handover_rate
         passes = Passes(
-            base=times.pass_base,
-            # engines that run passes together: those of an expert-parallel group; one for dense models
-            excess=excess_work(max(prefill.ep // prefill.tp, 1), variation),
+            base=base,
+            excess=excess_work(group, variation),
             fullest=times.quota / attention if attention > 0 else None,
             handover=times.handover + moved,
             read_service=0.0 if mode == "oracle" else reading,
@@ -236,7 +252,7 @@ def turn_demand(
     return TurnDemand(
         context=turns.mean(turn.context for turn in mix),
         hit_tokens=turns.mean(turns.hits),
-        computed_tokens=turns.mean(turns.computed),
+        computed_tokens=computed,
         generated=generated,
         prompt_tokens=turns.mean(turn.context + turn.append for turn in mix),
         amounts=amounts,
@@ -248,10 +264,13 @@ def turn_demand(
         },
         layer_block_bytes=per_token * kv.BLOCK_TOKENS / model.num_layers,
         prefill_gpu_seconds=work * prefill.tp,
-        prefill_latency=pass_time(times.pass_base, 0.0, work, times.pass_floor),
+        prefill_latency=pass_time(times.pass_base, times.experts_time(computed), work, times.pass_floor),
         decode_base=steps.decode_base,
         decode_slope=steps.decode_slope + decode_cache(turns, steps),
         decode_quadratic=steps.decode_quadratic,
+        decode_experts=steps.decode_experts,
+        expert_share=times.expert_share,
+        expert_ranks=times.expert_ranks,
         kv_format=form,
         compute_origin=_compute_origin(scenario.hardware) if times.name == "roofline" else times.origin,
         passes=passes,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
 from typing import Any
 
 
@@ -42,3 +43,16 @@ def floor(value: Any) -> Any:
     """The largest whole number that is not above a value, element by element."""
     library = _library(value)
     return math.floor(value) if library is None else library.floor(value)
+
+
+def root(function: Callable[[Any], Any], low: Any, high: Any, steps: int = 50) -> Any:
+    """Where a rising function passes 0 between ``low`` and ``high``, by bisection; floats or arrays.
+
+    Infinity where it stays below 0 up to ``high``: there it has no root.
+    """
+    reached, end = function(high) > 0, high
+    for _ in range(steps):
+        middle = (low + end) / 2
+        above = function(middle) > 0
+        low, end = low + (middle - low) * (1 - above), end + (middle - end) * above
+    return where(reached, end, math.inf)

@@ -6,14 +6,12 @@ the rates, which are found by search: they are plain numbers.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
 
-from dualplan.model.elementwise import maximum, minimum, where
-from dualplan.model.latency import batch_at_turn_rate, highest_turn_rate
+from dualplan.model.elementwise import maximum, minimum, root
+from dualplan.model.latency import DecodeStep
 from dualplan.model.passes import pass_time_at_rate, place_taken, time_to_first_token
 from dualplan.model.symbolic import value_of
 
@@ -41,16 +39,6 @@ class PassFlow(msgspec.Struct, frozen=True, kw_only=True):
     nics: Any
     most: Any
     handover: Any
-
-
-class Decoding(msgspec.Struct, frozen=True, kw_only=True):
-    """Engines that decode ``generated`` tokens a turn in steps of ``base + slope * n + quadratic * n^2`` seconds."""
-
-    base: Any
-    slope: Any
-    quadratic: Any
-    generated: Any
-    engines: Any
 
 
 class Waits(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,17 +86,17 @@ def prefill_filling_rate(flow: PassFlow, most: Any) -> Any:
     return root(lambda rate: rate * waits(flow, rate).first_token - most, 0.0, _fastest(flow))
 
 
-def decode_filling_rate(flow: PassFlow, decoding: Decoding, most: Any) -> Any:
-    """Turn rate at which ``most`` turns have a place on a decode engine, which each takes when it is fetched; infinite
-    where no rate gets there.
+def decode_filling_rate(flow: PassFlow, step: DecodeStep, engines: Any, generated: Any, most: Any) -> Any:
+    """Turn rate at which ``most`` turns have a place on one of the decode ``engines``, which each takes when it is
+    fetched; infinite where no rate gets there.
     """
-    flow, step, most = plain(flow), plain(decoding), value_of(most)
+    flow, step = plain(flow), plain(step)
+    engines, generated, most = value_of(engines), value_of(generated), value_of(most)
 
     def over(rate: Any) -> Any:
-        batch = batch_at_turn_rate(step.base, step.slope, rate / step.engines, step.generated, step.quadratic)
-        return rate * waits(flow, rate).place + step.engines * batch - most
+        return rate * waits(flow, rate).place + engines * step.batch_at_rate(rate / engines, generated) - most
 
-    fastest = step.engines * highest_turn_rate(step.base, step.slope, step.generated, step.quadratic) * BELOW
+    fastest = engines * step.highest_rate(generated) * BELOW
     return root(over, 0.0, minimum(fastest, _fastest(flow)))
 
 
@@ -120,16 +108,3 @@ def _fastest(flow: PassFlow) -> Any:
 def plain(record: Record) -> Record:
     """A record of numbers without their formulas."""
     return type(record)(**{name: value_of(getattr(record, name)) for name in record.__struct_fields__})
-
-
-def root(function: Callable[[Any], Any], low: Any, high: Any, steps: int = 50) -> Any:
-    """Where a rising function passes 0 between ``low`` and ``high``, by bisection; floats or arrays.
-
-    Infinity where it stays below 0 up to ``high``: there it has no root.
-    """
-    reached, end = function(high) > 0, high
-    for _ in range(steps):
-        middle = (low + end) / 2
-        above = function(middle) > 0
-        low, end = low + (middle - low) * (1 - above), end + (middle - end) * above
-    return where(reached, end, math.inf)

@@ -15,7 +15,7 @@ import msgspec
 from dualplan.model import compute, kv
 from dualplan.model.collectives import decode_collective_bytes_per_token
 from dualplan.model.elementwise import maximum, minimum
-from dualplan.model.latency import decode_base, decode_slope
+from dualplan.model.latency import decode_base, decode_slope, touched
 from dualplan.model.memory import kv_share_per_gpu, weight_bytes_per_gpu
 from dualplan.spec.fitted_sets import Fitted, ParameterSet
 from dualplan.spec.hardware import Gpu, Hardware
@@ -167,6 +167,10 @@ class ServiceTimes(msgspec.Struct, frozen=True, kw_only=True):
         link = (self.per_token_hidden, self.per_token_link)
         return token_work(self.per_request, self.per_token, *link, new, attention) + attention
 
+    def experts_time(self, tokens: Any) -> Any:
+        """Time of a pass for the experts that its new tokens touch [s]."""
+        return self.pass_experts * touched(self.expert_share, tokens) if self.pass_experts else 0.0
+
     @property
     def pass_idle(self) -> Any:
         """A pass without work [s]."""
@@ -202,11 +206,6 @@ def token_work(per_request: Any, per_token: Any, hidden: Any, link: Any, new: An
     Together they take ``per_request + max(new * per_token + attention, new * hidden) + new * link``.
     """
     return per_request + maximum(per_token * new, hidden * new - attention) + link * new
-
-
-def touched(share: Any, tokens: Any) -> Any:
-    """Share of the experts of a layer that ``tokens`` tokens touch, each of them a random ``share``."""
-    return 1 - (1 - share) ** tokens
 
 
 def pass_time(base: Any, experts: Any, slowest: Any, floor: Any) -> Any:

@@ -33,7 +33,7 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any, NamedTuple
 
-from dualplan.model import service_times
+from dualplan.model import latency, service_times
 from dualplan.serving import events, machine_code, passes, placement, pools, samples, turns
 from dualplan.serving.events import pop, turn_ahead
 from dualplan.serving.layout import (
@@ -103,7 +103,7 @@ PLAIN = Kernel(run)
 
 _MODULES = (placement, events, turns, pools, passes, samples)
 _EQUATIONS = ("attention_work", "on_curve", "pass_time", "seen", "step_time", "token_work", "touched")
-"""Functions of dualplan.model.service_times that the kernel calls."""
+"""Functions of dualplan.model.service_times (``touched`` by way of it) that the kernel calls."""
 
 
 @functools.cache
@@ -137,7 +137,7 @@ def _compile(numba: Any, cache: bool, prefetch: Any = None) -> Kernel:
     }
     state = numba.types.NamedTuple([special.get(name, table) for name in State._fields], State)
     # Numba knows a cached function by file, name and line, and does not see changes in what it calls in other files
-    sources = "".join(inspect.getsource(module) for module in (*_MODULES, service_times, machine_code))
+    sources = "".join(inspect.getsource(module) for module in (*_MODULES, service_times, latency, machine_code))
     digest = hashlib.sha256(sources.encode()).hexdigest()[:12]
     namespace: dict[str, Any] = {}
     for module in _MODULES:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from dualplan.model.service_times import pass_time, touched
+from dualplan.model.latency import touched
+from dualplan.model.service_times import pass_time
 from dualplan.serving.events import push, turn_ahead
 from dualplan.serving.layout import (
     ACTIVE,

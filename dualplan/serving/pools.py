@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from dualplan.model.service_times import on_curve, step_time, touched
+from dualplan.model.latency import touched
+from dualplan.model.service_times import on_curve, step_time
 from dualplan.serving.events import mark_ahead, merge, push, turn_ahead
 from dualplan.serving.layout import (
     APPEND,

@@ -26,12 +26,13 @@ def full_pass_share(laid: Cluster, trajectories: Trajectories, works: Floats) ->
     """Share of an engine's time that is work when passes are full; 1 where a pass has no base. ``works``: those of
     :func:`turn_works`.
     """
-    times, work = laid.times, float(works.mean())
-    attention = float(np.mean(times.attention_work(*_lengths(laid, trajectories))))
-    if not (times.pass_base and work and attention):
+    times, work, (new, old) = laid.times, float(works.mean()), _lengths(laid, trajectories)
+    attention = float(np.mean(times.attention_work(new, old)))
+    base = times.pass_base + times.experts_time(float(new.mean()) * laid.prefill.group)
+    if not (base and work and attention):
         return 1.0
     excess = excess_work(laid.prefill.group, float(works.std()) / work)
-    return float(pass_rate(times.pass_base, work, excess, times.quota / attention)) * work
+    return float(pass_rate(base, work, excess, times.quota / attention)) * work
 
 
 def _lengths(laid: Cluster, trajectories: Trajectories) -> tuple[Floats, Floats]:

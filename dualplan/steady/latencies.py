@@ -6,7 +6,7 @@ from typing import Any
 
 from dualplan.model.demand import TurnDemand
 from dualplan.model.elementwise import maximum, minimum
-from dualplan.model.latency import batch_at_turn_rate, effective_read_rate, read_time, time_per_output_token
+from dualplan.model.latency import effective_read_rate, read_time
 from dualplan.model.memory import held_turns
 from dualplan.model.passes import unloaded_time_to_first_token
 from dualplan.model.queueing import PassFlow, waits
@@ -84,9 +84,7 @@ def held_before(setup: Setup, demand: TurnDemand) -> tuple[float, float]:
 def decode_sequences(setup: Setup, demand: TurnDemand, turns_per_s: Any, share: Any) -> Any:
     """Sequences that hold decode HBM at a turn rate."""
     engines = setup.engines("decode")
-    decoding = batch_at_turn_rate(
-        demand.decode_base, demand.decode_slope, turns_per_s / engines, demand.generated, demand.decode_quadratic
-    )
+    decoding = demand.step.batch_at_rate(turns_per_s / engines, demand.generated)
     if demand.passes is not None:
         return engines * decoding + turns_per_s * waits(pass_flow(setup, demand), turns_per_s).place
     held = held_before(setup, demand)
@@ -103,11 +101,10 @@ def decode_bytes(setup: Setup, demand: TurnDemand) -> Any:
 
 def tpot_at(setup: Setup, demand: TurnDemand, turns_per_s: Any) -> Any:
     """Time per output token at a turn rate [s], at least that of a lone sequence; floats or arrays."""
-    base, slope, quadratic = demand.decode_base, demand.decode_slope, demand.decode_quadratic
     if not demand.generated:
-        return time_per_output_token(base, slope, 1, quadratic)
-    batch = batch_at_turn_rate(base, slope, turns_per_s / setup.engines("decode"), demand.generated, quadratic)
-    return time_per_output_token(base, slope, maximum(batch, 1.0), quadratic)
+        return demand.step.time(1)
+    batch = demand.step.batch_at_rate(turns_per_s / setup.engines("decode"), demand.generated)
+    return demand.step.time(maximum(batch, 1.0))
 
 
 def unloaded_ttft(setup: Setup, demand: TurnDemand, mode: Mode, share: Any) -> Any:

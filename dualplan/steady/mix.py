@@ -159,6 +159,7 @@ _MEANS = (
     "prefill_latency",
     "decode_base",
     "decode_slope",
+    "decode_experts",
 )
 
 

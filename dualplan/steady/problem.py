@@ -8,15 +8,8 @@ from typing import Any
 import msgspec
 
 from dualplan.model.demand import TurnDemand, turn_demand
-from dualplan.model.latency import (
-    batch_at_tpot,
-    decoding_batch,
-    highest_turn_rate,
-    time_per_output_token,
-    turn_rate_at_batch,
-)
 from dualplan.model.passes import pass_rate
-from dualplan.model.queueing import Decoding, decode_filling_rate, prefill_filling_rate
+from dualplan.model.queueing import decode_filling_rate, prefill_filling_rate
 from dualplan.model.traffic import Bytes, Path, steps
 from dualplan.spec.choices import SINGLE_SIDED, Mode
 from dualplan.spec.hardware import Hardware
@@ -172,14 +165,8 @@ def _filling_rates(setup: Setup, demand: TurnDemand) -> dict[str, Any]:
     if passes.prefill_bytes and setup.prefill_memory.kv_bytes_per_gpu > 0:
         rates["prefill_hbm"] = prefill_filling_rate(flow, prefill_turns(setup, demand))
     if demand.generated and setup.decode_memory.kv_bytes_per_gpu > 0:
-        decoding = Decoding(
-            base=demand.decode_base,
-            slope=demand.decode_slope,
-            quadratic=demand.decode_quadratic,
-            generated=demand.generated,
-            engines=setup.engines("decode"),
-        )
-        rates["decode_hbm"] = decode_filling_rate(flow, decoding, decode_turns(setup, demand))
+        holding = (setup.engines("decode"), demand.generated, decode_turns(setup, demand))
+        rates["decode_hbm"] = decode_filling_rate(flow, demand.step, *holding)
     return rates
 
 
@@ -220,20 +207,15 @@ def _decode_resources(setup: Setup, demand: TurnDemand, filling: dict[str, Any])
     """
     if not demand.generated:
         return [], False
-    base, slope, quadratic, generated = (
-        demand.decode_base,
-        demand.decode_slope,
-        demand.decode_quadratic,
-        demand.generated,
-    )
+    step, generated = demand.step, demand.generated
     engines = setup.engines("decode")
     tpot = setup.scenario.settings.slo.tpot
-    unreachable = tpot is not None and time_per_output_token(base, slope, 1, quadratic) > tpot
-    fastest = engines * highest_turn_rate(base, slope, generated, quadratic)
+    unreachable = tpot is not None and step.time(1) > tpot
+    fastest = engines * step.highest_rate(generated)
     if tpot is not None and not unreachable:
-        batch = batch_at_tpot(base, slope, tpot, quadratic)
-        if not quadratic or quadratic * batch * batch < base:
-            fastest = engines * turn_rate_at_batch(base, slope, batch, generated, quadratic)
+        batch, best = step.batch_at(tpot), step.best_batch()
+        if best is None or batch < best:
+            fastest = engines * step.rate_at(batch, generated)
     resources = [_serves("decode_compute", "decode", fastest)]
     room = setup.decode_memory.kv_bytes_per_gpu / demand.kv_per_gpu["decode"]
     if "decode_hbm" in filling:
@@ -242,9 +224,9 @@ def _decode_resources(setup: Setup, demand: TurnDemand, filling: dict[str, Any])
     elif room > 0:
         held_by_path = []
         for before in held_before(setup, demand):
-            batch = decoding_batch(base, slope, room / demand.sequence_bytes, generated, before)
+            batch = step.decoding_batch(room / demand.sequence_bytes, generated, before)
             # bytes times seconds such that the memory is full at the rate at which its slots are
-            held_by_path.append(engines * room / (engines * turn_rate_at_batch(base, slope, batch, generated)))
+            held_by_path.append(engines * room / (engines * step.rate_at(batch, generated)))
         resources.append(_holds("decode_hbm", "decode", engines * room, *held_by_path))
     return resources, unreachable
 

@@ -91,7 +91,7 @@ def test_formats_by_their_other_names():
     with pytest.raises(InputError, match=r"--kv-dtype: .fp9. is not a KV-cache format"):
         kv.check_format("fp9", model)
     with pytest.raises(InputError, match="mla-704 is a format of MLA models"):
-        kv.kv_bytes_per_token(load_model("qwen2.5-32b"), "mla-704")
+        kv.check_format("mla-704", load_model("qwen2.5-32b"))
     assert kv.check_format("bf16", load_model("deepseek-v4-pro")) == "fp8"
 
 

@@ -8,9 +8,17 @@ import pytest
 import sympy as sp
 
 from dualplan.model import passes, queueing
-from dualplan.model.latency import batch_at_tpot, batch_at_turn_rate, highest_turn_rate, turn_rate_at_batch
+from dualplan.model.elementwise import root
+from dualplan.model.latency import (
+    DecodeStep,
+    batch_at_tpot,
+    batch_at_turn_rate,
+    highest_turn_rate,
+    touched,
+    turn_rate_at_batch,
+)
 from dualplan.model.memory import held_turns
-from dualplan.model.service_times import Curve, ServiceTimes, linear, touched
+from dualplan.model.service_times import Curve, ServiceTimes, linear
 from dualplan.serving import layout as k
 from dualplan.serving.turns import chunk_attention, chunk_work, fitting_tokens
 
@@ -110,8 +118,8 @@ def test_held_turns():
 
 
 def test_root_of_floats_and_arrays():
-    assert queueing.root(lambda x: x * x - 2, 0.0, 5.0) == pytest.approx(2**0.5)
-    found = queueing.root(lambda x: x * x - np.array([1.0, 4.0, 100.0]), 0.0, np.array([5.0, 5.0, 5.0]))
+    assert root(lambda x: x * x - 2, 0.0, 5.0) == pytest.approx(2**0.5)
+    found = root(lambda x: x * x - np.array([1.0, 4.0, 100.0]), 0.0, np.array([5.0, 5.0, 5.0]))
     assert found == pytest.approx([1.0, 2.0, math.inf])  # the third stays below 0
 
 
@@ -125,3 +133,16 @@ def test_decode_steps_with_a_quadratic_term():
         turn_rate_at_batch(base, slope, best, generated, quadratic)
     )
     assert batch_at_tpot(base, slope, base + 10 * slope + 100 * quadratic, quadratic) == pytest.approx(10)
+
+
+def test_decode_steps_that_touch_more_experts_with_more_sequences():
+    # 20 ms, 0.1 ms a sequence, 30 ms for all experts: 8 of 256 a token, 4 engines share them
+    step = DecodeStep(base=0.02, slope=1e-4, experts=0.03, share=8 / 256, ranks=4)
+    assert step.time(1) == pytest.approx(0.02 + 1e-4 + 0.03 * (1 - (248 / 256) ** 4))
+    for batch in (0.5, 3.0, 80.0):
+        assert step.batch_at(step.time(batch)) == pytest.approx(batch)
+        assert step.batch_at_rate(step.rate_at(batch, 200.0), 200.0) == pytest.approx(batch)
+        slots = batch + 2.0 * step.rate_at(batch, 200.0)
+        assert step.decoding_batch(slots, 200.0, 2.0) == pytest.approx(batch)
+    # however many there are, a sequence takes its slope
+    assert step.highest_rate(200.0) == pytest.approx(1 / (200 * 1e-4))

@@ -473,8 +473,7 @@ class Derivation:
         if not (self.rate and demand.generated):
             return
         engines = known("decode_engines", self.setup.engines("decode"))
-        arguments = (demand.decode_base, demand.decode_slope, self.turns / engines, demand.generated)
-        sequences = latency.batch_at_turn_rate(*arguments, demand.decode_quadratic)
+        sequences = demand.step.batch_at_rate(self.turns / engines, demand.generated)
         yield self.equation(
             "batch",
             "value",
@@ -484,8 +483,7 @@ class Derivation:
             "1",
             derivation=("Little's law for the turns that an engine decodes at this rate",),
         )
-        batch = known("batch", max(sequences.value, 1.0))
-        tpot = latency.time_per_output_token(demand.decode_base, demand.decode_slope, batch, demand.decode_quadratic)
+        tpot = demand.step.time(known("batch", max(value_of(sequences), 1.0)))
         lines = ("a decode step takes a base and a part for each sequence; at least one sequence decodes",)
         yield self.equation("tpot_s", "value", "latency", of_quantity("tpot_s"), tpot, "s", derivation=lines)
 

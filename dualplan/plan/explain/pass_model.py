@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from dualplan.model.latency import batch_at_turn_rate
 from dualplan.model.passes import pass_time_at_rate, place_taken, time_to_first_token
 from dualplan.model.queueing import read_response_at
 from dualplan.model.service_times import attention_work, pass_time, seen, token_work
@@ -85,8 +84,7 @@ def waiting_terms(symbols: Symbols, setup: Setup, problem: Problem, turns_per_s:
 def decode_load(symbols: Symbols, setup: Setup, problem: Problem, turns_per_s: Any) -> Any:
     """Bytes that turns in passes hold of decode HBM at a turn rate."""
     demand, engines = problem.demand, setup.engines("decode")
-    steps = (demand.decode_base, demand.decode_slope, turns_per_s / engines, demand.generated, demand.decode_quadratic)
-    decoding = batch_at_turn_rate(*steps)
+    decoding = demand.step.batch_at_rate(turns_per_s / engines, demand.generated)
     terms = {term.name: value_of(term.value) for term in waiting_terms(symbols, setup, problem, turns_per_s)}
     if value_of(decoding) >= 1:
         decoding = symbols.known("batch", value_of(decoding))
