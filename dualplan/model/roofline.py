@@ -481,6 +481,51 @@ def pass_time(p: PrefillPass, tokens: Any) -> Any:
     return p.base + p.experts * touched(p.expert_share, tokens * p.expert_ranks)
 
 
+class Coefficients(msgspec.Struct, frozen=True, kw_only=True):
+    """The roofline in the form of the service times that every command counts with; names and units are theirs.
+
+    ``pass_ranks``, ``decode_ranks``: attention ranks whose tokens meet in an expert group.
+    """
+
+    pass_base: Any
+    pass_experts: Any
+    pass_ranks: Any
+    per_request: Any
+    per_token: Any
+    per_token_hidden: Any
+    per_token_link: Any
+    attention: Curve
+    decode_base: Any
+    decode_slope: Any
+    decode_experts: Any
+    decode_ranks: Any
+    decode_cache: Curve
+    expert_share: Any
+    handover_rate: Any
+
+
+def coefficients(prefill: Rank, decode: Rank, c: Constants) -> Coefficients:
+    """Service times of a prefill and a decode engine."""
+    p, d = prefill_pass(prefill, c), decode_step(decode, c)
+    return Coefficients(
+        pass_base=p.base,
+        pass_experts=p.experts,
+        pass_ranks=p.expert_ranks,
+        per_request=p.per_request,
+        per_token=p.per_token,
+        per_token_hidden=p.per_token_hidden,
+        per_token_link=p.per_token_link,
+        attention=p.attention,
+        decode_base=d.base,
+        decode_slope=d.slope,
+        decode_experts=d.experts,
+        decode_ranks=d.expert_ranks,
+        decode_cache=d.cache,
+        expert_share=d.expert_share,
+        handover_rate=HANDOVER_SHARE * minimum(prefill.tp * prefill.nic, decode.tp * decode.nic),
+    )
+
+
 # ---------------------------------------------------------------- runs of a closed loop
 
 

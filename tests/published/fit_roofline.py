@@ -185,8 +185,10 @@ def rates_of(points: Sequence[Point]) -> Rates:
     )
 
 
-def fit(runs: Runs, rates: Rates, **fixed: float) -> Constants:
-    """The constants nearest to runs and rates; ``fixed`` ones are kept."""
+def fit(runs: Runs, rates: Rates, near: Constants | None = None, **fixed: float) -> Constants:
+    """The constants nearest to runs and rates; ``fixed`` ones are kept. ``near``: those of a fit to nearly
+    the same, from which a rough search is enough.
+    """
     kept = {**SET, **fixed}
     names = [name for name in START if name not in kept]
     centre, sigma = np.log([START[n] for n in names]), np.array([SIGMA[n] for n in names])
@@ -207,7 +209,11 @@ def fit(runs: Runs, rates: Rates, **fixed: float) -> Constants:
         size = np.concatenate(parts) / SMOOTH
         return np.concatenate([np.sign(size) * np.sqrt(2 * (np.sqrt(1 + size**2) - 1)), (logs - centre) / sigma])
 
-    best = least_squares(residuals, np.minimum(centre, most - 1e-6), bounds=(-np.inf, most), xtol=1e-12, ftol=1e-12)
+    start = centre if near is None else np.log([getattr(near, n) for n in names])
+    exact = 1e-12 if near is None else 1e-5
+    best = least_squares(
+        residuals, np.minimum(start, most - 1e-6), bounds=(-np.inf, most), xtol=exact, ftol=exact, gtol=exact
+    )
     return constants(best.x)
 
 
@@ -246,12 +252,12 @@ class LeftOut(msgspec.Struct, frozen=True):
     ttft: Any
 
 
-def left_out(runs: Runs, rates: Rates, group: Callable[[Run], str], **fixed: float) -> LeftOut:
-    """Each group predicted by the fit to the others."""
+def left_out(runs: Runs, rates: Rates, group: Callable[[Run], str], near: Constants, **fixed: float) -> LeftOut:
+    """Each group predicted by the fit to the others; ``near``: the fit to all."""
     groups = runs.column(group)
     tpot, ttft = np.empty(len(groups)), np.empty(len(groups))
     for name in sorted(set(groups)):
-        c = fit(runs.part(groups != name), rates, **fixed)
+        c = fit(runs.part(groups != name), rates, near, **fixed)
         rest = runs.part(groups == name)
         served = serve(rest.loop, rest.decode, rest.prefill, c)
         tpot[groups == name], ttft[groups == name] = served.tpot / rest.tpot, served.ttft / rest.ttft
@@ -328,7 +334,7 @@ def score(runs: Runs, rates: Rates, points: Rates, **fixed: float) -> list[str]:
     c = fit(runs, rates, **fixed)
     served = serve(runs.loop, runs.decode, runs.prefill, c)
     cells = []
-    by_system, by_model = (left_out(runs, rates, group, **fixed).tpot for group in (system_of, architecture_of))
+    by_system, by_model = (left_out(runs, rates, group, c, **fixed).tpot for group in (system_of, architecture_of))
     for ratio in (served.tpot / runs.tpot, by_system, by_model):
         cells += [figures(error(ratio)), figures(error(ratio)[runs.apart])]
     clean = np.array([p.id in CLEAN for p in points.points])
@@ -410,7 +416,7 @@ def intervals(runs: Runs, rates: Rates, points: Sequence[Point], c: Constants) -
 
     ``other_vendor`` and ``network`` add published points that no fit saw: six of AMD GPUs, four across nodes.
     """
-    systems, models = left_out(runs, rates, system_of), left_out(runs, rates, architecture_of)
+    systems, models = left_out(runs, rates, system_of, c), left_out(runs, rates, architecture_of, c)
     across = remote(runs)
     step = {p.id: predicted_point(p, c) / p.measured for p in points if p.kind == "tpot"}
     network_points = [step[name] for name in ("C1", "C12", "C14", "C27")]
@@ -426,7 +432,7 @@ def intervals(runs: Runs, rates: Rates, points: Sequence[Point], c: Constants) -
             "network": interval([*second[across], *added], span),
             "other_vendor": interval(vendor_points, span),
         }
-    one = np.array([_left_out_rate(runs, rates, i) for i in range(len(rates.points))])
+    one = np.array([_left_out_rate(runs, rates, i, c) for i in range(len(rates.points))])
     usual = interval(one)
     span = (usual["low"], usual["high"])
     found["prefill_rate"] = {
@@ -438,9 +444,9 @@ def intervals(runs: Runs, rates: Rates, points: Sequence[Point], c: Constants) -
     return found
 
 
-def _left_out_rate(runs: Runs, rates: Rates, index: int) -> float:
+def _left_out_rate(runs: Runs, rates: Rates, index: int, near: Constants) -> float:
     others = [i for i in range(len(rates.points)) if i != index]
-    c = fit(runs, _rates_part(rates, others))
+    c = fit(runs, _rates_part(rates, others), near)
     return float((rates.predicted(c) / rates.measured)[index])
 
 
@@ -489,7 +495,7 @@ def main(arguments: Sequence[str]) -> None:
         ratio = predicted_point(point, c) / point.measured
         print(f"  {point.id} {point.kind} {point.hardware.name}, {point.source}: {ratio:.2f}")
     for group in (system_of, architecture_of):
-        rest = left_out(runs, rates, group)
+        rest = left_out(runs, rates, group, c)
         for name in sorted(set(rest.groups)):
             print(f"  without {name}: {figures(error(rest.tpot[rest.groups == name]))}")
     ablation(runs, rates, every)
