@@ -7,7 +7,8 @@ may be floats, arrays or symbols. Times in s, lengths in tokens, rates in B/s an
 
 Each term by itself:
 
-* A step replays its graph kernel by kernel; each takes a time that no size explains (``kernel_count``).
+* A step replays its graph kernel by kernel; each takes a time that no size explains (``kernel_count``). A prefill pass
+  is launched by the host, which takes an order longer.
 * Weights cross HBM once a step; of the routed experts those that some token chose: 1 - (1 - k/E)^B of them.
 * Each sequence's cache crosses HBM once a step; latent caches are whole on each GPU, KV heads are split over tp.
 * FLOPs run at a share of the peak of each matrix's own type; 4-bit weights on a GPU without FP4 units are widened
@@ -67,6 +68,9 @@ NVLINK_SHARE = 0.85
 
 TILE_ROWS = 128
 """Rows of a tile of a grouped matrix product on Hopper and Blackwell; each expert's last tile is half empty."""
+
+CHUNK_TOKENS = 8192
+"""Tokens of a prefill pass of a busy engine: the default of SGLang and of vLLM on such GPUs."""
 
 MEMORY_SHARE = 0.95
 """Share of HBM that engines which serve large batches are started with; a closed loop holds no more sequences."""
@@ -401,7 +405,7 @@ def link_rate(remote: Any, link: Any, nic: Any, nic_share: Any) -> Any:
 
 
 def launch_time(r: Rank, c: Constants) -> Any:
-    """Time of the kernels of a pass however little they compute."""
+    """Time of the kernels of a decode step however little they compute."""
     return r.kernels * c.kernel_time * (1 + r.old * (c.older_kernel_factor - 1))
 
 
@@ -458,7 +462,10 @@ def step_time(d: DecodeStep, sequences: Any, context: Any) -> Any:
 def prefill_pass(r: Rank, c: Constants) -> PrefillPass:
     """Coefficients of a prefill pass of a rank."""
     return PrefillPass(
-        base=launch_time(r, c) + r.weights / (r.hbm * c.hbm_share) + reduce_latency(r, c) + exchange_latency(r, c),
+        base=r.kernels * c.host_launch_time
+        + r.weights / (r.hbm * c.hbm_share)
+        + reduce_latency(r, c)
+        + exchange_latency(r, c),
         experts=expert_read_time(r, c) + padding_time(r, c),
         expert_share=r.expert_share,
         expert_ranks=r.expert_ranks,
@@ -575,30 +582,31 @@ def closed_loop_sequences(
     return sequences
 
 
-def unloaded_ttft(c: Constants, once: Any, prompt: Any, clients: Any) -> Any:
-    """TTFT with ``clients`` clients of a prefill rank that is not busy all the time: its own pass, and a share of the
-    others' prompts.
+def unloaded_ttft(p: PrefillPass, c: Constants, tokens: Any, clients: Any) -> Any:
+    """TTFT of a prompt of ``tokens`` with ``clients`` clients of a prefill rank that is not busy all the time: its own
+    passes of at most CHUNK_TOKENS, and a share of the others' prompts.
     """
-    return c.first_token_time + once + prompt * (1 + c.queue_share * maximum(clients - 1, 0))
+    passes = maximum(1.0, tokens / CHUNK_TOKENS) * pass_time(p, minimum(tokens, CHUNK_TOKENS))
+    return passes + prompt_time(p, tokens) * (1 + c.queue_share * maximum(clients - 1, 0))
 
 
 def serve(loop: Loop, decode: Rank, prefill: Rank, c: Constants) -> Served:
     """TPOT and TTFT of a closed loop.
 
-    A decode rank holds what its memory does; the rest waits, for as long as requests last. Where prefill is apart, the
-    decode side gets what prefill makes, and clients beyond that queue for prefill.
+    A decode rank holds what its memory does; the rest waits, for as long as requests last. Where prefill is apart, its
+    passes are full, the decode side gets what they make, and clients beyond that queue for prefill.
     """
     d, p = decode_step(decode, c), prefill_pass(prefill, c)
-    prompt, once = prompt_time(p, loop.prompt), pass_time(p, loop.prompt)
+    prompt = prompt_time(p, loop.prompt)
     context = loop.prompt + loop.generated / 2
     held = minimum(loop.sequences, resident_sequences(decode, loop.prompt + loop.generated))
-    made = loop.prefill_ranks / prompt
+    made = loop.prefill_ranks / (prompt + p.base * loop.prompt / CHUNK_TOKENS)
     fed = closed_loop_sequences(d, held, made, loop.generated, loop.decode_ranks, context)
     sequences = loop.apart * fed + (1 - loop.apart) * held
     step = step_time(d, sequences, context)
     tpot = aggregated_tpot(step, sequences, loop.generated, (1 - loop.apart) * prompt)
     clients = loop.sequences * loop.decode_ranks
-    ttft = unloaded_ttft(c, once, prompt, clients / loop.prefill_ranks) + (1 - loop.apart) * step / 2
+    ttft = unloaded_ttft(p, c, loop.prompt, clients / loop.prefill_ranks) + (1 - loop.apart) * step / 2
     queue = loop.apart * (clients / made - loop.generated * step)
     waiting = (loop.sequences / held - 1) * loop.generated * tpot
     return Served(tpot=tpot, ttft=maximum(ttft, queue) + waiting, step=step, prompt=prompt, sequences=sequences)

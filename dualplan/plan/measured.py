@@ -23,10 +23,8 @@ from dualplan.model.roofline import (
     Rank,
     Served,
     decode_step,
-    pass_time,
     prefill_pass,
     prompt_rate,
-    prompt_time,
     rank,
     serve,
     serving_kv_format,
@@ -343,8 +341,7 @@ def predicted_point(point: Point, c: Constants) -> float:
     p, d = prefill_pass(point.engine, c), decode_step(point.engine, c)
     if point.kind == "tpot":
         return float(1e3 * step_time(d, point.batch, point.prompt_tokens + point.output_tokens / 2))
-    once, prompt = pass_time(p, point.prompt_tokens), prompt_time(p, point.prompt_tokens)
-    return float(1e3 * unloaded_ttft(c, once, prompt, point.batch))
+    return float(1e3 * unloaded_ttft(p, c, point.prompt_tokens, point.batch))
 
 
 def interval_of(intervals: Intervals, model: Model, hardware: Hardware, known: Case) -> Interval:

@@ -25,8 +25,9 @@ class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     refresh leaves, for launches are counted apart. ``unpack_share``: of the HBM rate for 4-bit experts on GPUs that
     must widen them first. ``hidden_vectors``: vectors of hidden size that norms, residuals, rotary, activation and
     quantisation read and write for a token in each layer. ``expert_prefill_share``: of the compute share in the experts
-    of a prefill; ``attention_prefill_share``: of the peak in the attention of a prefill. ``first_token_time``: the part
-    of TTFT that no kernel explains. ``queue_share``: part of the other clients' prompts that a prompt waits for.
+    of a prefill; ``attention_prefill_share``: of the peak in the attention of a prefill. ``host_launch_time``: one
+    kernel of a prefill pass, which no graph replays, with all that the host does for it; an idle engine's TTFT holds it
+    beside its work. ``queue_share``: part of the other clients' prompts that a prompt waits for.
     """
 
     kernel_time: NonNegative
@@ -42,7 +43,7 @@ class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     hidden_vectors: NonNegative
     expert_prefill_share: Efficiency
     attention_prefill_share: Efficiency
-    first_token_time: NonNegative
+    host_launch_time: NonNegative
     queue_share: NonNegative
 
 

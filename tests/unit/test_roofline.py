@@ -30,7 +30,7 @@ PLAIN = Constants(
     hidden_vectors=10.0,
     expert_prefill_share=0.5,
     attention_prefill_share=0.25,
-    first_token_time=0.05,
+    host_launch_time=5e-5,
     queue_share=0.1,
 )
 H100, B200, GB200 = (read_hardware(name) for name in ("dgx-h100", "dgx-b200", "gb200-nvl72"))
@@ -219,7 +219,7 @@ def test_prefill_pass_of_a_dense_model_by_hand():
     token = 2 * matrices / 2250e12 / 0.5 + 10 * 80 * 2 * 8192 / 8e12 + 80 * 4 * 64 * 128 * 1000 / 2250e12 / 0.25
     p = rl.prefill_pass(side(LLAMA, B200, "bf16"), PLAIN)
     assert rl.prompt_time(p, 2000) == pytest.approx(2000 * token + 2 * head / 2250e12 / 0.5, rel=1e-6)
-    assert rl.pass_time(p, 2000) == pytest.approx(640e-5 + 2 * (matrices + head) / 8e12, rel=1e-6)
+    assert rl.pass_time(p, 2000) == pytest.approx(640 * 5e-5 + 2 * (matrices + head) / 8e12, rel=1e-6)
 
 
 def test_tiles_of_experts_are_half_empty():
@@ -258,9 +258,12 @@ def test_decode_gets_what_prefill_makes():
 
 
 def test_ttft_of_one_client():
-    """The constant, the pass, its own prompt; of 11 clients each other one adds a tenth."""
-    assert rl.unloaded_ttft(PLAIN, 0.02, 0.1, 1) == pytest.approx(0.17)
-    assert rl.unloaded_ttft(PLAIN, 0.02, 0.1, 11) == pytest.approx(0.27)
+    """A pass of 20 ms, 1,000 tokens of 0.1 ms; of 11 clients each other one adds a tenth. 16,384 tokens: 2 passes."""
+    p = rl.prefill_pass(side(LLAMA, B200, "bf16"), PLAIN)
+    p = msgspec.structs.replace(p, base=0.02, experts=0.0, per_request=0.0, per_token=1e-4, attention=rl.Curve())
+    assert rl.unloaded_ttft(p, PLAIN, 1000, 1) == pytest.approx(0.12)
+    assert rl.unloaded_ttft(p, PLAIN, 1000, 11) == pytest.approx(0.22)
+    assert rl.unloaded_ttft(p, PLAIN, 16_384, 1) == pytest.approx(0.04 + 1.6384)
 
 
 def test_handover_repeats_heads_and_uses_all_nics():
