@@ -37,18 +37,19 @@ def calibrate(
     append, generated where they differ from the scenario's.
     """
     from dualplan.errors import InputError, UsageError
-    from dualplan.model.service_times import parameter_sets
     from dualplan.plan.calibrate import fit
     from dualplan.plan.measurements import parse_measurements
     from dualplan.report.calibrate import output, overlay
+    from dualplan.spec.fitted_sets import parameter_sets
     from dualplan.spec.load import read_text
+    from dualplan.units import listed
 
     if str(profile_file) == "-":
         raise UsageError("-o is a profile, the result goes to standard output: give a file name")
     check_place(profile_file, "-o")
     found = parse_measurements(read_text(measurements), str(measurements))
     scenario = flags.resolve()
-    wanted = [part.strip() for part in (only or "").split(",") if part.strip()]
+    wanted = listed(only)
     if only is not None and not wanted:
         raise InputError("--fit", "names no value", "such as snic.efficiency, or leave it out for all")
     with _progress() as show:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
 from typing import Any
 
 
@@ -32,7 +33,26 @@ def maximum(a: Any, b: Any) -> Any:
     return -minimum(-a, -b)
 
 
+def where(condition: Any, a: Any, b: Any) -> Any:
+    """``a`` where a condition holds, else ``b``, element by element; the condition is a bool or an array of them."""
+    library = _library(condition)
+    return (a if condition else b) if library is None else library.where(condition, a, b)
+
+
 def floor(value: Any) -> Any:
     """The largest whole number that is not above a value, element by element."""
     library = _library(value)
     return math.floor(value) if library is None else library.floor(value)
+
+
+def root(function: Callable[[Any], Any], low: Any, high: Any, steps: int = 50) -> Any:
+    """Where a rising function passes 0 between ``low`` and ``high``, by bisection; floats or arrays.
+
+    Infinity where it stays below 0 up to ``high``: there it has no root.
+    """
+    reached, end = function(high) > 0, high
+    for _ in range(steps):
+        middle = (low + end) / 2
+        above = function(middle) > 0
+        low, end = low + (middle - low) * (1 - above), end + (middle - end) * above
+    return where(reached, end, math.inf)

@@ -1,6 +1,6 @@
 """KV-cache bytes: what grows per token, what is constant per sequence, what a decode step reads.
 
-Sizes in bytes, lengths in tokens. Formats by name:
+Sizes in bytes, lengths in tokens. Formats by name, as :func:`check_format` gives them for a model:
 
 * ``bf16``, ``fp16``: 2 B per element. ``fp8``, ``int8``: 1 B per element. ``nvfp4``: 4 bits and an fp8 scale for 16.
 * For MLA layers ``fp8`` is the layout of FlashMLA: the latent in fp8 with an fp32 scale for 128, the rotary part in
@@ -141,7 +141,6 @@ def layer_cache(attention: Attention | None, kv_format: str) -> LayerCache:
 
 
 def _sum(model: Model, kv_format: str, field: str) -> float:
-    kv_format = check_format(kv_format, model)
     total: float = sum(group.count * getattr(layer_cache(group.attention, kv_format), field) for group in model.layers)
     return int(total) if total == int(total) else total
 
@@ -187,7 +186,6 @@ def kv_read_bytes(model: Model, kv_format: str, context: Any) -> Any:
 
     Sparse attention reads all index keys and the chosen entries only; a recurrent state is read and written.
     """
-    kv_format = check_format(kv_format, model)
     return sum(group.count * _layer_read(group.attention, kv_format, context) for group in model.layers)
 
 

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from dualplan.model.elementwise import maximum
+import msgspec
+
+from dualplan.model.elementwise import maximum, root
+from dualplan.model.symbolic import value_of
 
 
 def read_time(size: Any, rate: Any, time_per_read: Any) -> Any:
@@ -93,3 +96,70 @@ def decoding_batch(base: Any, slope: Any, slots: Any, generated: Any, held_befor
         return constant / linear
     quadratic = generated * slope
     return (-linear + (linear * linear + 4 * quadratic * constant) ** 0.5) / (2 * quadratic)
+
+
+def touched(share: Any, tokens: Any) -> Any:
+    """Share of the experts of a layer that ``tokens`` tokens touch, each of them a random ``share``."""
+    return 1 - (1 - share) ** tokens
+
+
+class DecodeStep(msgspec.Struct, frozen=True, kw_only=True):
+    """Time of a decode step of an engine by its sequences n [s]: ``base + slope * n + quadratic * n^2``, and
+    ``experts`` times the share of them that ``n * ranks`` tokens touch, each of them ``share``.
+
+    Without experts the inverses are formulas; with them they are found by search, for a ``quadratic`` of 0. With both
+    all experts are taken as touched.
+    """
+
+    base: Any
+    slope: Any
+    quadratic: Any = 0
+    experts: Any = 0
+    share: Any = 0
+    ranks: Any = 1
+
+    def time(self, batch: Any) -> Any:
+        """A step with ``batch`` sequences."""
+        step = time_per_output_token(self.base, self.slope, batch, self.quadratic)
+        return step + self.experts * touched(self.share, batch * self.ranks) if self.experts else step
+
+    def batch_at(self, tpot: Any) -> Any:
+        """Sequences at which a step takes ``tpot``."""
+        if not self._searched:
+            return batch_at_tpot(self._full, self.slope, tpot, self.quadratic)
+        return root(lambda batch: self.time(batch) - tpot, 0.0, value_of((tpot - self.base) / self.slope))
+
+    def rate_at(self, batch: Any, generated: Any) -> Any:
+        """Turns/s of an engine that always decodes ``batch`` sequences."""
+        return batch / (generated * self.time(batch))
+
+    def best_batch(self) -> Any:
+        """Sequences that serve most turns, None where ever more do."""
+        return (self._full / self.quadratic) ** 0.5 if self.quadratic else None
+
+    def highest_rate(self, generated: Any) -> Any:
+        """Turns/s of an engine at the batch that serves most."""
+        return highest_turn_rate(self._full, self.slope, generated, self.quadratic)
+
+    def batch_at_rate(self, turns_per_s: Any, generated: Any) -> Any:
+        """Sequences in decode at a turn rate of an engine, by Little's law; valid up to the highest rate."""
+        most = batch_at_turn_rate(self._full, self.slope, turns_per_s, generated, self.quadratic)
+        if not self._searched:
+            return most
+        tokens_per_s = value_of(turns_per_s * generated)
+        return root(lambda batch: batch - tokens_per_s * self.time(batch), 0.0, value_of(most) * (1 + 1e-9))
+
+    def decoding_batch(self, slots: Any, generated: Any, held_before: Any) -> Any:
+        """Sequences that decode when ``slots`` hold one each, taken ``held_before`` seconds before it decodes."""
+        if not self._searched:
+            return decoding_batch(self._full, self.slope, slots, generated, held_before)
+        return root(lambda b: b + held_before * self.rate_at(b, generated) - slots, 0.0, value_of(slots) * (1 + 1e-9))
+
+    @property
+    def _searched(self) -> bool:
+        return bool(self.experts) and not self.quadratic
+
+    @property
+    def _full(self) -> Any:
+        """The base with all experts touched."""
+        return self.base + self.experts if self.experts else self.base

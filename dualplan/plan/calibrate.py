@@ -18,13 +18,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from dualplan.errors import ConvergenceError, InputError, did_you_mean
+from dualplan.errors import ConvergenceError, InputError, did_you_mean, each
+from dualplan.nomenclature import QUANTITIES, Quantity
 from dualplan.plan.measurements import Measurement
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.scenario import Scenario
@@ -55,9 +57,7 @@ MOST_EVALUATIONS = (60, 15)
 class Parameter(msgspec.Struct, frozen=True, kw_only=True):
     """A value of a profile that is fitted, between bounds; ``start`` stands in where the profile has none, or 0."""
 
-    section: str
-    field: str
-    unit: Literal["1", "s"]
+    quantity: Quantity
     low: float
     high: float
     start: float
@@ -66,25 +66,26 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         """Its key path in a profile."""
-        return f"{self.section}.{self.field}"
+        return self.quantity.field
+
+    @property
+    def unit(self) -> str:
+        """``1`` or ``s``."""
+        return self.quantity.unit
 
 
-def _share(section: str, field: str, start: float, tells: str) -> Parameter:
-    return Parameter(section=section, field=field, unit="1", low=1e-4, high=1.0, start=start, tells=tells)
-
-
-def _time(section: str, field: str, high: float, start: float, tells: str) -> Parameter:
-    return Parameter(section=section, field=field, unit="s", low=1e-7, high=high, start=start, tells=tells)
-
-
-PARAMETERS = (
-    _share("snic", "efficiency", 0.9, "rates of storage NICs at two or more read sizes (snic_gbps, read_size)"),
-    _time("snic", "time_per_read", 1.0, 5e-3, "rates of storage NICs at a small read size (snic_gbps, read_size)"),
-    _share("efficiency", "prefill", 0.3, "tokens_per_s of a prefill engine at a short context"),
-    _share("efficiency", "attention", 0.3, "tokens_per_s of a prefill engine at a long context"),
-    _share("efficiency", "hbm", 0.8, "tpot at large batches and long contexts"),
-    _share("efficiency", "decode", 0.5, "tpot at large batches and short contexts"),
-    _time("efficiency", "decode_layer_time", 0.05, 1e-4, "tpot at a batch of one"),
+_LEAST = {"1": 1e-4, "s": 1e-7}
+PARAMETERS = tuple(
+    Parameter(quantity=QUANTITIES[name], low=_LEAST[QUANTITIES[name].unit], high=high, start=start, tells=tells)
+    for name, high, start, tells in (
+        ("snic_efficiency", 1.0, 0.9, "rates of storage NICs at two or more read sizes (snic_gbps, read_size)"),
+        ("time_per_read", 1.0, 5e-3, "rates of storage NICs at a small read size (snic_gbps, read_size)"),
+        ("prefill_efficiency", 1.0, 0.3, "tokens_per_s of a prefill engine at a short context"),
+        ("attention_efficiency", 1.0, 0.3, "tokens_per_s of a prefill engine at a long context"),
+        ("hbm_efficiency", 1.0, 0.8, "tpot at large batches and long contexts"),
+        ("decode_efficiency", 1.0, 0.5, "tpot at large batches and short contexts"),
+        ("decode_layer_time", 0.05, 1e-4, "tpot at a batch of one"),
+    )
 )
 
 
@@ -140,7 +141,8 @@ def with_values(hardware: Hardware, values: Sequence[float]) -> Hardware:
     """
     sections: dict[str, dict[str, float]] = {}
     for parameter, value in zip(PARAMETERS, values, strict=True):
-        sections.setdefault(parameter.section, {})[parameter.field] = float(value)
+        section, field = parameter.name.split(".")
+        sections.setdefault(section, {})[field] = float(value)
     changed = {name: msgspec.structs.replace(getattr(hardware, name), **fields) for name, fields in sections.items()}
     return msgspec.structs.replace(hardware, name=f"{hardware.name}-calibrated", **changed)
 
@@ -154,7 +156,7 @@ def priors(hardware: Hardware) -> tuple[float, ...]:
 
 
 def _own(hardware: Hardware, parameter: Parameter) -> float | None:
-    value: float | None = getattr(getattr(hardware, parameter.section), parameter.field)
+    value: float | None = attrgetter(parameter.name)(hardware)
     if value is None and parameter.name == "efficiency.decode":
         return hardware.efficiency.prefill  # what a profile without it means
     return value
@@ -170,16 +172,7 @@ class _Case(msgspec.Struct, frozen=True, kw_only=True):
 
 def _cases(scenario: Scenario, measurements: Sequence[Measurement], name: str) -> tuple[_Case, ...]:
     """What each measurement is computed from. Raises InputError with all problems."""
-    problems: list[str] = []
-    cases: list[_Case] = []
-    for one in measurements:
-        try:
-            cases.append(_case(scenario, one, f"{name}:{one.line}"))
-        except InputError as error:
-            problems.extend(error.problems)
-    if problems:
-        raise InputError("", problems=problems)
-    return tuple(cases)
+    return tuple(each(measurements, lambda one: _case(scenario, one, f"{name}:{one.line}")))
 
 
 def _case(scenario: Scenario, one: Measurement, where: str) -> _Case:
@@ -218,7 +211,7 @@ def _predictor(cases: Sequence[_Case]) -> Callable[[int, Sequence[float]], float
         scenario = msgspec.structs.replace(case.scenario, hardware=hardware, decode_hardware=hardware)
         laid = cluster(scenario, case.trajectories)
         if not one.simulated:
-            return _formula(laid, one)
+            return _formula(laid, case.trajectories, one)
         key = (index, laid.times)
         if key not in runs:
             runs[key] = _run(laid, case.trajectories, one)
@@ -236,14 +229,17 @@ def _read_rate(hardware: Hardware, one: Measurement) -> float:
     return float(one.read_size / read_time(one.read_size, snic.rate * snic.efficiency, snic.time_per_read))
 
 
-def _formula(laid: Cluster, one: Measurement) -> float:
+def _formula(laid: Cluster, turns: Trajectories, one: Measurement) -> float:
     """A decode step of a batch [s], or tokens/s that one prefill engine computes."""
+    from dualplan.model.service_times import step_time
     from dualplan.plan.ratio import pass_time
 
     times, batch = laid.times, one.batch
     assert batch is not None
     if one.kind == "tpot":
-        return float(times.decode_base + times.decode_slope * batch + times.decode_quadratic * batch**2)
+        cache = float(np.mean(times.decode_cache.value(turns.context + turns.append + turns.generated / 2)))
+        base, slope, quadratic = times.decode_base, times.decode_slope, times.decode_quadratic
+        return float(step_time(base, slope, quadratic, batch, 0.0, batch * cache))
     assert one.append is not None
     context = one.context if one.context is not None else 0.0
     return float(batch * one.append / pass_time(times, batch, one.append, context))
@@ -251,11 +247,10 @@ def _formula(laid: Cluster, one: Measurement) -> float:
 
 def _run(laid: Cluster, trajectories: Trajectories, one: Measurement) -> float:
     from dualplan.serving.run import offline, online
+    from dualplan.spec.run import RunSpec
 
-    if one.agents is not None:
-        found = offline(laid, trajectories, one.agents, compiled=True)
-    else:
-        found = online(laid, trajectories, one.arrival_rate, compiled=True)
+    run = online if one.agents is None else offline
+    found = run(laid, trajectories, RunSpec(agents=one.agents, arrival_rate=one.arrival_rate, compiled=True))
     if found.stopped == "interrupted":
         raise KeyboardInterrupt
     value = {

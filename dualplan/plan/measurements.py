@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Literal, get_args
 
 import msgspec
 
-from dualplan.errors import InputError, did_you_mean, problem
+from dualplan.errors import InputError, did_you_mean, problem, refuse
 from dualplan.spec.choices import MODES, Mode
-from dualplan.units import parse
+from dualplan.units import number, whole
 
 Quantity = Literal["jct", "ttft", "tpot", "snic_gbps", "tokens_per_s", "turns_per_s"]
 QUANTITIES: tuple[Quantity, ...] = get_args(Quantity)
@@ -85,8 +86,7 @@ def parse_measurements(text: str, name: str) -> tuple[Measurement, ...]:
         problems.append(problem(f"{name}:{reader.line_num}", f"is not CSV: {error}"))
     if header is None and not problems:
         problems.append(problem(name, "holds no header line", "columns: " + ", ".join(COLUMNS)))
-    if problems:
-        raise InputError("", problems=problems)
+    refuse(problems)
     if not found:
         raise InputError(name, "holds no measurement", "one line each: kind, value and conditions")
     return tuple(found)
@@ -104,8 +104,7 @@ def _header(cells: list[str], where: str) -> list[str]:
         problem(where, f"{name}: the column is there twice") for name in {c for c in cells if cells.count(c) > 1}
     ]
     problems += [problem(where, f"{name}: the column is missing") for name in ("kind", "value") if name not in cells]
-    if problems:
-        raise InputError("", problems=problems)
+    refuse(problems)
     return cells
 
 
@@ -113,9 +112,9 @@ def _row(given: Mapping[str, str], line: int, where: str, problems: list[str]) -
     """One line; problems are appended."""
     before = len(problems)
 
-    def read(key: str, convert: object) -> object:
+    def read(key: str, convert: Callable[[str, str], float]) -> float | None:
         try:
-            return convert(given[key]) if key in given else None  # type: ignore[operator]
+            return convert(given[key], f"{where}: {key}") if key in given else None
         except InputError as error:
             problems.extend(error.problems)
             return None
@@ -129,15 +128,10 @@ def _row(given: Mapping[str, str], line: int, where: str, problems: list[str]) -
     dimension = DIMENSIONS.get(kind)
     if "value" not in given:
         problems.append(problem(f"{where}: value", "missing"))
-    elif dimension is not None:
-        values["value"] = read("value", lambda text: _above_zero(parse(text, dimension, f"{where}: value"), where))
-    else:
-        values["value"] = read("value", lambda text: _number(text, f"{where}: value"))
     for key in COUNTS:
-        values[key] = read(key, lambda text, key=key: _count(text, f"{where}: {key}"))
-    for key in NUMBERS:
-        values[key] = read(key, lambda text, key=key: _number(text, f"{where}: {key}"))
-    values["read_size"] = read("read_size", lambda text: _above_zero(parse(text, "B", f"{where}: read_size"), where))
+        values[key] = read(key, whole)
+    for key, unit in {"value": dimension or "1", **dict.fromkeys(NUMBERS, "1"), "read_size": "B"}.items():
+        values[key] = read(key, partial(number, what="", dimension=unit, above=0.0))
     values["mode"], values["workload"] = given.get("mode"), given.get("workload")
     if given.get("mode") not in (None, *MODES):
         hint = did_you_mean(given["mode"], MODES) or "known: " + ", ".join(MODES)
@@ -165,19 +159,3 @@ def _check_conditions(kind: str, given: Mapping[str, str], where: str, problems:
     elif not run:
         other = {"tpot": ", or batch", "tokens_per_s": ", or batch, append and context"}.get(kind, "")
         problems.append(problem(where, f"{kind} needs agents or arrival_rate{other}"))
-
-
-def _above_zero(value: float, where: str) -> float:
-    if value <= 0:
-        raise InputError(where, f"{value:g} is not above 0")
-    return value
-
-
-def _number(text: str, where: str) -> float:
-    return _above_zero(parse(text, "1", where), where)
-
-
-def _count(text: str, where: str) -> int:
-    if not (text.isascii() and text.isdigit()) or not 1 <= int(text[:12]) <= 10_000_000:
-        raise InputError(where, f'"{text[:40]}" is not a whole number above 0')
-    return int(text)

@@ -53,7 +53,8 @@ def overlay(answer: Calibration, *, name: str, extends: str, source: str) -> str
     sources: list[str] = []
     for found in answer.changed:
         parameter = found.parameter
-        sections.setdefault(parameter.section, []).append(f"{parameter.field}: {_yaml_value(parameter, found.value)}")
+        section, field = parameter.name.split(".")
+        sections.setdefault(section, []).append(f"{field}: {_yaml_value(parameter, found.value)}")
         sources.append(f"  {parameter.name}: {json.dumps(_provenance(answer, found, source))}")
     kinds = sorted({one.kind for one in answer.measurements})
     lines = [

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import msgspec
 
 from dualplan.errors import InputError
 from dualplan.serving.cluster import Cluster
-from dualplan.serving.elastic import Elastic
 from dualplan.serving.prefill_load import turn_works
-from dualplan.serving.result import Result, Slo, meets
-from dualplan.serving.run import DURATION, MOST_AGENTS, Progress, online, poisson
+from dualplan.serving.result import Result, meets
+from dualplan.serving.run import Progress, online, poisson
 from dualplan.serving.trajectories import Trajectories
+from dualplan.spec.run import DURATION, MOST_AGENTS, RunSpec, Slo
 
 
 class Capacity(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,28 +43,16 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_capacity(
-    laid: Cluster,
-    trajectories: Trajectories,
-    *,
-    slo: Slo | None = None,
-    duration: float = DURATION,
-    warm_up: float | None = None,
-    seed: int = 0,
-    tolerance: float = 0.02,
-    progress: Progress | None = None,
-    elastic: Elastic | None = None,
-    label: str | None = None,
+    laid: Cluster, trajectories: Trajectories, spec: RunSpec, *, progress: Progress | None = None
 ) -> Capacity:
     """Bisection on the arrival rate with the same random numbers at every rate, down to a bracket of relative width
-    ``tolerance``; with ``elastic`` nodes change their roles in every run.
+    ``spec.tolerance``; where nodes change their roles, they do in every run.
 
     Starts from what the prefill engines can compute and widens until one rate is met and one is missed, up to
     ``MOST_AGENTS`` in a run and down to a rate at which none arrives. Raises InputError where the run is too short
     for any turn to end, or so long that the first rate brings too many agents.
     """
-    limit = slo or Slo()
-    if not 0 < duration < math.inf:
-        raise InputError("--duration", f"{duration:g} s is not a length of a run")
+    limit, seed, duration, tolerance = spec.slo or Slo(), spec.seed or 0, spec.duration or DURATION, spec.tolerance
     start = _prefill_bound(laid, trajectories)
     if start * duration > MOST_AGENTS:
         what = f"in {duration:g} s more than {MOST_AGENTS:,} agents arrive at {start:g} agents/s"
@@ -77,18 +64,7 @@ def find_capacity(
 
     def met(rate: float) -> bool:
         nonlocal partial
-        run = online(
-            laid,
-            trajectories,
-            rate,
-            duration=duration,
-            warm_up=warm_up,
-            slo=limit,
-            seed=seed,
-            progress=progress,
-            elastic=elastic,
-            label=label,
-        )
+        run = online(laid, trajectories, spec.but(arrival_rate=rate, find_capacity=False), progress=progress)
         if run.stopped == "interrupted":
             partial = run
             raise KeyboardInterrupt

@@ -11,15 +11,11 @@ from dualplan.errors import InfeasibleError, InputError
 from dualplan.model import kv
 from dualplan.model.demand import SideMemory
 from dualplan.model.memory import kv_bytes_left, kv_share_per_gpu, weight_bytes_per_gpu
-from dualplan.model.service_times import (
-    Times,
-    fitted,
-    service_times,
-    with_measured_storage,
-)
+from dualplan.model.service_times import ServiceTimes, service_times
 from dualplan.serving.policies import Policies
 from dualplan.serving.trajectories import Trajectories
 from dualplan.spec.choices import Mode
+from dualplan.spec.fitted_sets import fitted, with_measured_storage
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.parallel import Parallel, default_parallel, hosted
 from dualplan.spec.scenario import Scenario
@@ -62,7 +58,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     scenario: Scenario
     mode: Mode
     policies: Policies
-    times: Times
+    times: ServiceTimes
     prefill: SideLayout
     decode: SideLayout
     kv_bytes_per_token: float
@@ -79,7 +75,7 @@ def cluster(
     *,
     mode: Mode | None = None,
     policies: Policies | None = None,
-    times: Times | None = None,
+    times: ServiceTimes | None = None,
     tokens_per_step: float = 1.0,
     clusters: int = 1,
     max_active: int = 0,
@@ -103,8 +99,7 @@ def cluster(
     notes: list[str] = []
     longest = trajectories.longest * per_token + state
     found = fitted(scenario) if times is None else None
-    if found is not None:
-        scenario = with_measured_storage(scenario)
+    scenario = with_measured_storage(scenario, found)
     redundant = times.redundant_experts if times else found.chosen.redundant_experts if found else 0
     expert_groups = {"prefill": found.chosen.prefill_ep, "decode": found.chosen.decode_ep} if found else {}
     sides = [
@@ -116,7 +111,7 @@ def cluster(
             strict=True,
         )
     ]
-    given, times = times, times or service_times(scenario, sides[0].parallel, sides[1].parallel)
+    given, times = times, times or service_times(scenario, sides[0].parallel, sides[1].parallel, found)
     both = times.both_sides if mode in ("dual-path", "split-read") else 1.0
     most = most_nodes or (sides[0].nodes * clusters, sides[1].nodes * clusters)
     sides = [
@@ -149,7 +144,13 @@ def _part(nodes: int | None, clusters: int) -> int | None:
 
 
 def _with_nodes(
-    scenario: Scenario, name: str, hardware: Hardware, layout: SideLayout, given: Times | None, both: float, nodes: int
+    scenario: Scenario,
+    name: str,
+    hardware: Hardware,
+    layout: SideLayout,
+    given: ServiceTimes | None,
+    both: float,
+    nodes: int,
 ) -> SideLayout:
     """A side with so many nodes instead, and what belongs to each node. Nodes that differ come first. ``given``: times
     that replace those of the scenario.

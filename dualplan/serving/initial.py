@@ -7,7 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from dualplan.model.service_times import BASIC_COPIES, CHUNK_TOKENS, ENGINE_QUEUE, READ_QUEUE, SHORTEST_PASS
+from dualplan.model.service_times import (
+    BASIC_COPIES,
+    CHUNK_TOKENS,
+    ENGINE_QUEUE,
+    READ_QUEUE,
+    SHORTEST_PASS,
+    Curve,
+    ServiceTimes,
+)
 from dualplan.serving import layout as k
 from dualplan.serving.cluster import Cluster
 from dualplan.serving.policies import DECODE, PREFILL, READ_SIDE
@@ -61,8 +69,11 @@ def state(
         "record": int(np.sum(turns[1] - turns[0])),
         "sample": SAMPLES,
     }
+    times = laid.times.slowed(laid.mode)
     s = k.State(
-        setting=_setting(laid),
+        setting=_setting(laid, times),
+        attention=_curve(times.attention),
+        cache=_curve(times.decode_cache),
         count=np.zeros(1, k.COUNT)[0],
         total=np.zeros(1, k.TOTAL)[0],
         agent=_aligned(agents, k.AGENT),
@@ -95,28 +106,34 @@ def state(
     return s
 
 
-def _setting(laid: Cluster) -> k.Setting:
-    times, settings, model = laid.times, laid.scenario.settings, laid.scenario.model
+def _setting(laid: Cluster, times: ServiceTimes) -> k.Setting:
+    settings, model = laid.scenario.settings, laid.scenario.model
     prefill, decode, store = laid.prefill, laid.decode, laid.scenario.hardware.storage
-    slowdown = 1.0 if laid.mode == "oracle" else 1 + times.decode_read_slowdown
     numbers = {
         "block": laid.scenario.workload.block,
         "kv_bytes": laid.kv_bytes_per_token,
         "state_bytes": laid.state_bytes,
         "pass_base": times.pass_base,
-        "pass_idle": max(times.pass_base, times.pass_floor, SHORTEST_PASS),
+        "pass_experts": times.pass_experts,
+        "pass_idle": max(times.pass_idle, SHORTEST_PASS),
         "per_request": times.per_request,
         "per_token": times.per_token,
+        "per_token_hidden": times.per_token_hidden,
+        "per_token_link": times.per_token_link,
         "per_context": times.per_context,
-        "per_token_context": times.per_token_context,
+        "attention_fixed": times.attention.fixed,
         "quota": times.quota,
         "read_share": (1 - settings.residency) * (1 - (settings.pool_share if laid.mode == "dram-pool" else 0.0)),
         "backend": (store.read_bandwidth if store is not None else None) or 0.0,
         "handover": times.handover,
         "handover_rate": times.handover_rate,
-        "decode_base": times.decode_base * slowdown,
-        "decode_slope": times.decode_slope * slowdown,
-        "decode_quadratic": times.decode_quadratic * slowdown,
+        "decode_base": times.decode_base,
+        "decode_slope": times.decode_slope,
+        "decode_quadratic": times.decode_quadratic,
+        "decode_experts": times.decode_experts,
+        "cache_fixed": times.decode_cache.fixed,
+        "expert_share": times.expert_share,
+        "expert_ranks": times.expert_ranks,
         "alpha": READ_QUEUE,
         "beta": ENGINE_QUEUE,
         "held_share": BASIC_COPIES if laid.mode == "basic" else 1.0 / model.num_layers,
@@ -145,6 +162,11 @@ def _setting(laid: Cluster) -> k.Setting:
     # Numba compiles for one type of each field
     values: dict[str, Any] = {name: float(value) for name, value in numbers.items()}
     return k.Setting(**values, **{name: int(value) for name, value in whole.items()})
+
+
+def _curve(curve: Curve) -> k.Floats:
+    """Slopes and spans of a curve, a row each."""
+    return np.array([curve.slopes, curve.spans], dtype=np.float64)
 
 
 def _aligned(rows: int, kind: np.dtype[np.void]) -> k.Table:

@@ -34,6 +34,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any, NamedTuple, get_type_hints
 
+from dualplan.model import latency, service_times
 from dualplan.serving import events, layout, machine_code, passes, placement, policies, pools, reads, samples, turns
 from dualplan.serving.events import pop, turn_ahead
 from dualplan.serving.layout import State
@@ -109,6 +110,8 @@ before_compiling: list[Callable[[], None]] = []
 """Called before machine code is made, not where it is loaded: a command that waits for it can say so."""
 
 _MODULES = (placement, events, turns, pools, reads, passes, samples)
+_EQUATIONS = ("attention_work", "on_curve", "pass_time", "seen", "step_time", "token_work", "touched")
+"""Functions of dualplan.model.service_times (``touched`` by way of it) that the kernel calls."""
 
 
 @functools.cache
@@ -137,6 +140,8 @@ def _state_type(numba: Any) -> Any:
         "setting": numba.types.NamedTuple(settings, layout.Setting),
         "count": numba.from_dtype(layout.COUNT),
         "total": numba.from_dtype(layout.TOTAL),
+        "attention": numba.float64[:, ::1],
+        "cache": numba.float64[:, ::1],
         "detail": numba.float64[:, ::1],
     }
     return numba.types.NamedTuple([(others | tables)[name] for name in State._fields], State)
@@ -144,12 +149,13 @@ def _state_type(numba: Any) -> Any:
 
 def _compile(numba: Any, cache: bool, prefetch: Any = None) -> Kernel:
     # Numba knows a cached function by file, name and line, and does not see changes in what it calls in other files
-    sources = "".join(inspect.getsource(module) for module in (*_MODULES, layout, machine_code, policies))
+    parts = (*_MODULES, service_times, latency, layout, machine_code, policies)
+    sources = "".join(inspect.getsource(module) for module in parts)
     digest = hashlib.sha256(sources.encode()).hexdigest()[:12]
     namespace: dict[str, Any] = {}
     for module in _MODULES:
         namespace |= vars(module)
-    namespace |= globals()
+    namespace |= globals() | {"maximum": max, "minimum": min}
 
     def build(function: Callable[..., Any], **options: Any) -> Any:
         assert isinstance(function, FunctionType)
@@ -162,6 +168,8 @@ def _compile(numba: Any, cache: bool, prefetch: Any = None) -> Kernel:
         namespace[function.__name__] = made
         return made
 
+    for name in _EQUATIONS:
+        build(getattr(service_times, name), no_cpython_wrapper=True)
     for module in _MODULES:
         for part in vars(module).values():
             if isinstance(part, FunctionType) and part.__module__ == module.__name__:

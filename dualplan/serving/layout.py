@@ -61,11 +61,14 @@ class Setting(NamedTuple):
     kv_bytes: float
     state_bytes: float
     pass_base: float
+    pass_experts: float
     pass_idle: float
     per_request: float
     per_token: float
+    per_token_hidden: float
+    per_token_link: float
     per_context: float
-    per_token_context: float
+    attention_fixed: float
     quota: float
     read_share: float
     backend: float
@@ -74,6 +77,10 @@ class Setting(NamedTuple):
     decode_base: float
     decode_slope: float
     decode_quadratic: float
+    decode_experts: float
+    cache_fixed: float
+    expert_share: float
+    expert_ranks: float
     alpha: float
     beta: float
     held_share: float
@@ -134,12 +141,14 @@ MARK = record(f8="at", i4="left right")
 
 TURN = record(f8="context append generated think")
 GROUP = record(
-    f8="load last next_at busy busy_until", i8="queue queue_tail pending pending_tail activity polls starved"
+    f8="load last next_at busy busy_until tokens", i8="queue queue_tail pending pending_tail activity polls starved"
 )
-"""Prefill groups. ``last``: the boundary before; ``starved``: 1 where the next turn waits for room elsewhere."""
+"""Prefill groups. ``last``: the boundary before; ``tokens``: of the running pass; ``starved``: 1 where the next turn
+waits for room elsewhere."""
 
-POOL = record(f8="clock since step queued tokens busy", i8="root size")
-"""Decode groups. ``queued``: time of the completion that is in the heap of events; ``root``: of the heap of marks."""
+POOL = record(f8="clock since step queued tokens busy cache", i8="root size")
+"""Decode groups. ``queued``: time of the completion that is in the heap of events; ``root``: of the heap of marks;
+``cache``: what the cache of all turns adds to a step [s]."""
 
 ENGINE = record(f8="load room work attention marked")
 """Prefill engines. ``load``: unfinished work [s]; ``work``, ``attention``: in the running pass [s]; ``marked``: load at
@@ -173,8 +182,9 @@ SAMPLE = np.dtype(
 class State(NamedTuple):
     """All tables of a run.
 
-    ``detail`` has a row a sample of what each storage NIC, prefill group, decode group and node has done so far; it
-    has no columns where there are too many of them.
+    ``attention`` and ``cache`` are curves of the service times: a row of slopes and one of spans. ``detail`` has a row
+    a sample of what each storage NIC, prefill group, decode group and node has done so far; it has no columns where
+    there are too many of them.
     """
 
     setting: Setting
@@ -184,6 +194,8 @@ class State(NamedTuple):
     agent: Table
     mark: Table
     turns: Table
+    attention: Floats
+    cache: Floats
     group: Table
     pool: Table
     engine: Table

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from dualplan.model.latency import touched
+from dualplan.model.service_times import pass_time
 from dualplan.serving.events import push, turn_ahead
 from dualplan.serving.layout import ASLEEP, AWAKE, IDLE, MOST_POLLS, NONE, Reads, Staging, State
 from dualplan.serving.placement import in_turn, least_load, prefill_three_classes
@@ -147,6 +149,7 @@ def boundary(s: State, p: int, now: float) -> None:
     for e in range(first, end):
         s.engine["work"][e] = 0.0
         s.engine["attention"][e] = 0.0
+    s.group["tokens"][p] = 0.0
     changed = 0
     before, a = NONE, s.group["pending"][p]
     while a != NONE:
@@ -173,12 +176,13 @@ def boundary(s: State, p: int, now: float) -> None:
         slowest = max(slowest, s.engine["work"][e] + s.engine["attention"][e])
         attention += s.engine["attention"][e]
         heaviest = max(heaviest, s.engine["attention"][e])
+    experts = s.setting.pass_experts * touched(s.setting.expert_share, s.group["tokens"][p])
     changed += fetch(s, p, now)
     s.group["last"][p] = now
     if s.group["pending"][p] == NONE and s.group["queue"][p] == NONE:
         s.group["activity"][p] = IDLE
         return
-    took = max(s.setting.pass_base + slowest, s.setting.pass_idle)
+    took = pass_time(s.setting.pass_base, experts, slowest, s.setting.pass_idle)
     if slowest > 0.0:
         s.count["passes"] += 1
         s.group["busy"][p] += took
@@ -238,8 +242,10 @@ def join(s: State, a: int, p: int, now: float) -> None:
                 return
             hold(s, node, whole)
         s.agent["joined"][a] = now
-    s.engine["work"][e] += chunk_work(s, old, tokens)
-    s.engine["attention"][e] += chunk_attention(s, old, tokens)
+    attention = chunk_attention(s, old, tokens)
+    s.engine["work"][e] += chunk_work(s, tokens, attention)
+    s.engine["attention"][e] += attention
+    s.group["tokens"][p] += tokens
     s.agent["left"][a] = left - tokens
     # placement levels the passes to come, each by itself: what has joined a pass no longer counts
     share = s.agent["cost"][a] * min(tokens / left, 1.0) if left > 0.0 else s.agent["cost"][a]

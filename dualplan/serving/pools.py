@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from dualplan.model.latency import touched
+from dualplan.model.service_times import on_curve, step_time
 from dualplan.serving.events import mark_ahead, merge, push, turn_ahead
 from dualplan.serving.layout import NONE, TIE, State
 from dualplan.serving.placement import decode_by_threshold, in_turn, least_load
@@ -30,9 +32,19 @@ def place_decode(s: State, a: int, length: float, need: float) -> int:
     return decode_by_threshold(tokens, s.decoder["sequences"], room, total, first, end, length, need)
 
 
-def step_time(s: State, batch: float) -> float:
-    """Time of a step of engines that hold ``batch`` sequences each on average [s]."""
-    return float(s.setting.decode_base + s.setting.decode_slope * batch + s.setting.decode_quadratic * batch * batch)
+def cache_time(s: State, turn: int) -> float:
+    """What the cache of a turn adds to each step of its engine, at half of its generation [s]."""
+    context = s.turns["context"][turn] + s.turns["append"][turn] + 0.5 * s.turns["generated"][turn]
+    return float(on_curve(s.setting.cache_fixed, s.cache[0], s.cache[1], 1.0, context))
+
+
+def group_step(s: State, d: int) -> float:
+    """Time of a step of a decode group [s]: its engines step together, each with the mean of what they hold."""
+    size = s.setting.decode_group_size
+    batch = s.pool["size"][d] / size
+    experts = s.setting.decode_experts * touched(s.setting.expert_share, batch * s.setting.expert_ranks)
+    base, slope, quadratic = s.setting.decode_base, s.setting.decode_slope, s.setting.decode_quadratic
+    return float(step_time(base, slope, quadratic, batch, experts, s.pool["cache"][d] / size))
 
 
 def advance_pool(s: State, d: int, now: float) -> None:
@@ -45,10 +57,10 @@ def advance_pool(s: State, d: int, now: float) -> None:
 
 def expect(s: State, d: int, now: float) -> None:
     """Set the step time of a decode group and see to it that its next completion is in the heap."""
-    n = s.pool["size"][d]
-    if n == 0:
+    if s.pool["size"][d] == 0:
+        s.pool["cache"][d] = 0.0  # what is left of sums that round
         return
-    s.pool["step"][d] = step_time(s, n / s.setting.decode_group_size)
+    s.pool["step"][d] = group_step(s, d)
     root = s.pool["root"][d]
     turn_ahead(s, root)
     mark_ahead(s, s.mark["left"][root])
@@ -70,6 +82,7 @@ def start_decode(s: State, a: int, now: float) -> None:
     s.mark["right"][a] = NONE
     s.pool["root"][d] = merge(s, s.pool["root"][d], a)
     s.pool["size"][d] += 1
+    s.pool["cache"][d] += cache_time(s, s.agent["turn"][a])
     s.count["decoding"] += 1
     expect(s, d, now)
 
@@ -88,6 +101,7 @@ def complete(s: State, d: int, now: float) -> None:
             break
         s.pool["root"][d] = merge(s, s.mark["left"][a], s.mark["right"][a])
         s.pool["size"][d] -= 1
+        s.pool["cache"][d] -= cache_time(s, s.agent["turn"][a])
         s.count["decoding"] -= 1
         end_turn(s, a, now, step)
     expect(s, d, now)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from dualplan.serving import layout as k
 from dualplan.serving.cluster import Cluster
+from dualplan.spec.run import Slo
 from dualplan.units import show
 
 Floats = npt.NDArray[np.float64]
@@ -25,13 +26,6 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
     p50: float | None
     p90: float | None
     p99: float | None
-
-
-class Slo(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits on mean TTFT and mean TPOT [s], the published form of the SLO."""
-
-    ttft: float = 4.0
-    tpot: float = 0.05
 
 
 Rule = Literal["ttft_of_slices", "turns_ended", "turns_waiting", "admission_wait", "ttft", "tpot"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from dualplan.model.service_times import attention_work, on_curve, seen, token_work
 from dualplan.serving.events import push
 from dualplan.serving.layout import ASLEEP, AWAKE, IDLE, MOST_STEPS, NONE, State
 from dualplan.serving.policies import Prefill
@@ -37,26 +38,43 @@ def hit_bytes(s: State, turn: int) -> float:
     return float(old * s.setting.kv_bytes + (s.setting.state_bytes if old > 0.0 else 0.0))
 
 
-def chunk_work(s: State, context: float, tokens: float) -> float:
-    """Work of ``tokens`` new tokens of a request apart from attention [s]."""
-    return float(s.setting.per_request + s.setting.per_token * tokens)
+def chunk_work(s: State, tokens: float, attention: float) -> float:
+    """Work of ``tokens`` new tokens of a request beside their attention [s]."""
+    per_request, per_token = s.setting.per_request, s.setting.per_token
+    hidden, link = s.setting.per_token_hidden, s.setting.per_token_link
+    return float(token_work(per_request, per_token, hidden, link, tokens, attention))
 
 
 def chunk_attention(s: State, context: float, tokens: float) -> float:
     """Attention of ``tokens`` new tokens over ``context`` older ones [s]."""
-    return float(s.setting.per_context * context + s.setting.per_token_context * tokens * (context + 0.5 * tokens))
+    by_pairs = on_curve(s.setting.attention_fixed, s.attention[0], s.attention[1], tokens, seen(tokens, context))
+    return float(attention_work(s.setting.per_context, by_pairs, context))
 
 
 def fitting_tokens(s: State, context: float, room: float) -> float:
-    """New tokens whose attention over ``context`` takes at most ``room`` seconds, at least one block."""
-    linear = s.setting.per_token_context * context
-    quadratic = 0.5 * s.setting.per_token_context
-    left = room - s.setting.per_context * context
-    block = s.setting.block
-    if left <= 0.0 or quadratic <= 0.0:
-        return float(block)
-    root = (math.sqrt(linear * linear + 4.0 * quadratic * left) - linear) / (2.0 * quadratic)
-    return float(max(math.floor(root / block) * block, block))
+    """New tokens whose attention over ``context`` takes at most ``room`` seconds, at least one block.
+
+    Between two spans attention is a quadratic in the tokens: ``quadratic * t^2 + linear * t``.
+    """
+    block, left = s.setting.block, room - s.setting.per_context * context
+    mid, tokens = context, 0.0
+    while left > 0.0 and mid < math.inf:
+        linear, quadratic, following = s.setting.attention_fixed, 0.0, math.inf
+        for part in range(len(s.attention[0])):
+            slope, span = s.attention[0, part], s.attention[1, part]
+            if span > mid:
+                linear += slope * context
+                quadratic += 0.5 * slope
+                following = min(following, span)
+            else:
+                linear += slope * span
+        if quadratic > 0.0:
+            tokens = (math.sqrt(linear * linear + 4.0 * quadratic * left) - linear) / (2.0 * quadratic)
+        elif linear > 0.0:
+            tokens = left / linear
+        # beyond the next span attention rises less
+        mid = following if seen(tokens, context) > following else math.inf
+    return float(max(math.floor(tokens / block) * block, block))
 
 
 def count_under_way(s: State, now: float, change: int) -> None:
@@ -121,7 +139,8 @@ def queue_turn(s: State, a: int, now: float) -> None:
     old = hit(s, turn)
     new = s.turns["context"][turn] - old + s.turns["append"][turn]
     s.agent["left"][a] = new
-    s.agent["cost"][a] = chunk_work(s, old, new) + chunk_attention(s, old, new)
+    attention = chunk_attention(s, old, new)
+    s.agent["cost"][a] = chunk_work(s, new, attention) + attention
     clusters, groups = s.setting.clusters, s.count["prefill_open"]
     first = a % clusters * (s.setting.prefill_groups // clusters)
     best = first

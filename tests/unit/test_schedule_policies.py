@@ -17,6 +17,7 @@ from dualplan.serving.placement import (
 )
 from dualplan.serving.policies import SETS, Policies, policies
 from dualplan.serving.run import offline
+from dualplan.spec.run import RunSpec
 from tests.properties.test_serving_agreement import BUSY, PEOPLE, scenario
 
 ROOM = np.full(4, 100.0)
@@ -33,6 +34,11 @@ def three(work, queue, *, marked=None, room=ROOM, need=1.0, alpha=3.0, beta=5.0)
 def test_engines_on_nodes_with_a_short_read_queue_come_first():
     # engine 0 has the least work, but its node waits 4 s > alpha; of engines 2 and 3 the latter has less
     assert three([0, 1, 3, 2], [4, 1]) == 3
+
+
+def test_a_read_queue_of_just_alpha_is_short():
+    # the paper prefers nodes whose read queue is at most alpha: engine 1 before the emptier 2, whose node waits longer
+    assert three([3, 2, 0, 1], [3.0, 3.1], alpha=3.0) == 1
 
 
 def test_without_a_short_read_queue_the_fewest_work_win():
@@ -69,6 +75,12 @@ def test_decode_threshold_prefers_few_sequences_within_z():
     # Z = 1.05 * (10 + 60) / 3 = 24.5: engines 0 (10+10) and 2 (12+10) stay within, engine 1 (38+10) does not
     tokens, sequences = np.array([10.0, 38.0, 12.0]), np.array([4.0, 1.0, 2.0])
     assert decode_by_threshold(tokens, sequences, ROOM, 60.0, 0, 3, 10.0, 1.0) == 2
+
+
+def test_decode_threshold_leaves_five_per_cent_over_the_mean():
+    # the mean with the request is (10 + 150) / 3 = 53.3, Z = 56: engine 0 comes to 55.5, the longer engine 1 to 53
+    tokens, sequences = np.array([45.5, 43.0, 61.5]), np.array([1.0, 2.0, 3.0])
+    assert decode_by_threshold(tokens, sequences, ROOM, 150.0, 0, 3, 10.0, 1.0) == 0
 
 
 def test_decode_threshold_falls_back_to_fewest_tokens():
@@ -128,7 +140,7 @@ def test_a_name_runs_the_policy_of_that_name(part, name, runs, monkeypatch):
     laid = cluster(
         scenario(), PEOPLE, mode="dual-path", times=BUSY, policies=policies("shortest-queue", **{part: name})
     )
-    found = offline(laid, PEOPLE, 12, compiled=False)
+    found = offline(laid, PEOPLE, RunSpec(agents=12, compiled=False))
     assert called == ({runs} if runs else set())
     # classified by the load itself, or by what it was when the fetch began
     if part == "prefill":
