@@ -57,11 +57,7 @@ class Interval(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 class Intervals(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Intervals by what a prediction is of; each class is wider than the ones above it in the file of constants.
-
-    ``usual``: model and system were fitted. ``unseen``: model or system was not. ``network``: experts or tensor
-    parallelism over the NICs. ``other_vendor``: a GPU that is not NVIDIA's.
-    """
+    """Intervals by what a prediction is of (``interval_classes``); all are at least as wide as the usual one."""
 
     usual: Interval
     unseen: Interval
@@ -78,6 +74,26 @@ class Roofline(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     tpot: Intervals
     ttft: Intervals
     prefill_rate: Intervals
+
+
+def interval_classes(model: str, gpu: str, hardware: str, *, remote: bool) -> tuple[str, ...]:
+    """What a prediction is of: ``usual``, and ``unseen`` where no run of the model or the profile was fitted,
+    ``network`` where experts or tensor parallelism cross NICs (``remote``), ``other_vendor`` for a GPU that is not
+    NVIDIA's.
+    """
+    data = roofline_data()
+    applies = {
+        "unseen": model not in data.models or hardware not in data.systems,
+        "network": remote,
+        "other_vendor": gpu.startswith("MI"),
+    }
+    return ("usual", *(name for name, holds in applies.items() if holds))
+
+
+def widest(intervals: Intervals, classes: tuple[str, ...]) -> Interval:
+    """The interval of a prediction: the widest of its classes on either side; ``rows`` of the last of them."""
+    kinds: list[Interval] = [getattr(intervals, name) for name in classes]
+    return Interval(low=min(k.low for k in kinds), high=max(k.high for k in kinds), rows=kinds[-1].rows)
 
 
 @functools.cache
