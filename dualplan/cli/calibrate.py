@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dualplan.cli.options import Format, FormatOption, JsonOption, check_place, emit, write_text
+from dualplan.cli.options import Format, FormatOption, JsonOption, check_place, emit, note, write_text
 from dualplan.cli.scenario_flags import ScenarioFlags, scenario_command
 
 if TYPE_CHECKING:
@@ -17,16 +17,24 @@ if TYPE_CHECKING:
     from dualplan.report.calibrate import Profile
     from dualplan.spec.parallel import Side
 
+MOST_BYTES = 200_000_000
+"""Largest result file: those with the times of each token are long."""
+
 
 @scenario_command
 def calibrate(
     flags: ScenarioFlags,
     measurements: Annotated[
-        Path, typer.Option("--measurements", metavar="FILE.csv", help="Your figures; columns kind, value, conditions.")
+        list[Path],
+        typer.Option("--measurements", metavar="FILE", help="Your figures, or a benchmark's result file; repeatable."),
     ],
     only: Annotated[
         str | None, typer.Option("--fit", metavar="KEY,KEY", help="Values to fit, such as snic.efficiency; all else.")
     ] = None,
+    aggregated: Annotated[
+        bool,
+        typer.Option("--aggregated", help="Prefill ran on the engines that decode, where a file does not say."),
+    ] = False,
     profile_file: Annotated[
         Path | None,
         typer.Option("-o", "--output", metavar="FILE.yaml", help="Write a profile with the fitted values."),
@@ -36,28 +44,40 @@ def calibrate(
 ) -> None:
     """Fit the efficiencies of a profile to your own measurements, and say what they cannot tell.
 
-    A line of the file is one figure. kind: jct, ttft, tpot (times), snic_gbps (a rate such as 43GB/s, with read_size),
-    turns_per_s, tokens_per_s. Conditions: agents or arrival_rate for a run; batch for one decode step (tpot) or one
-    prefill engine (tokens_per_s, with append and context); prefill_nodes, decode_nodes, mode, workload, context,
-    append, generated where they differ from the scenario's.
+    FILE is what vllm bench serve, sglang.bench_serving (JSON, JSONL), AIPerf or GenAI-Perf wrote, serving runs as
+    InferenceX publishes them (CSV), or a CSV of your own, a line a figure. kind: jct, ttft, tpot (times), snic_gbps (a
+    rate such as 43GB/s, with read_size), turns_per_s, tokens_per_s.
+
+    Conditions: agents or arrival_rate for a run. Without either one engine: batch, the sequences of an attention rank,
+    or concurrency, the requests of all ranks, for a decode step (tpot); batch and append for a prefill engine
+    (tokens_per_s); batch 1 for the TTFT of one request; tp, dp, ep where they are not the scenario's; mode agg where
+    prefill runs on the engine that decodes, else disagg. context is 0 where append is given. Elsewhere: prefill_nodes,
+    decode_nodes, mode (how KV is read), workload, context, append, generated where they differ from the scenario's.
     """
     from dualplan.errors import InfeasibleError, InputError, UsageError
     from dualplan.plan.calibrate import fit
-    from dualplan.plan.measurements import parse_measurements
+    from dualplan.plan.measurement_files import read_measurements
     from dualplan.report.calibrate import output
     from dualplan.spec.load import read_text
 
     if str(profile_file) == "-":
         raise UsageError("-o is a profile, the result goes to standard output: give a file name")
     check_place(profile_file, "-o")
-    found = parse_measurements(read_text(measurements), str(measurements))
+    files = [
+        read_measurements(read_text(path, limit=MOST_BYTES), str(path), aggregated=aggregated or None)
+        for path in measurements
+    ]
+    for path, file in zip(measurements, files, strict=True):
+        for text in file.notes:
+            note(f"{path}: {text}")
+    found = [one for file in files for one in file.measurements]
     scenario = flags.resolve()
     wanted = [part.strip() for part in (only or "").split(",") if part.strip()]
     if only is not None and not wanted:
         raise InputError("--fit", "names no value", "such as snic.efficiency, or leave it out for all")
     with _progress() as show:
-        answer = fit(scenario, found, name=str(measurements), wanted=wanted, progress=show)
-    source = f"{len(found)} measurements of {measurements.name} (dualplan calibrate)"
+        answer = fit(scenario, found, wanted=wanted, progress=show)
+    source = f"{len(found)} measurements of {', '.join(path.name for path in measurements)} (dualplan calibrate)"
     profiles = _profiles(answer, flags, source, profile_file)
     emit(output(answer, source, profiles), fmt, as_json)
     if profile_file is not None and not profiles:

@@ -36,7 +36,7 @@ def cases(scenario: Scenario, measurements: Sequence[Measurement], name: str) ->
     found: list[Case] = []
     for one in measurements:
         try:
-            found.append(_case(scenario, one, f"{name}:{one.line}"))
+            found.append(_case(scenario, one, f"{one.file or name}:{one.line}"))
         except InputError as error:
             problems.extend(error.problems)
     if problems:
@@ -144,7 +144,7 @@ def of_engine(case: Case, scenario: Scenario) -> float:
     one = case.measurement
     if one.kind == "snic_gbps":
         return _read_rate(scenario, one)
-    if one.aggregated:
+    if one.aggregated and one.kind == "tpot":
         scenario = msgspec.structs.replace(scenario, hardware=scenario.decode_hardware)
     times = service_times(scenario, case.prefill, case.decode)
     means = per_turn_means(scenario.workload)
@@ -208,5 +208,7 @@ def _of_run(laid: Cluster, trajectories: Trajectories, one: Measurement) -> floa
         "tokens_per_s": found.output_tokens_per_s,
     }[one.kind]
     if not value:
-        raise InputError(f"line {one.line}", "the simulated run gives no value", "measure a longer run")
+        raise InputError(
+            f"{one.file or 'measurements'}:{one.line}", "the simulated run gives no value", "measure a longer run"
+        )
     return float(value)

@@ -39,6 +39,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     ``tp``, ``dp``, ``ep``: the engine's degrees of parallelism.
     """
 
+    file: str | None = None
     line: int
     kind: Quantity
     value: float

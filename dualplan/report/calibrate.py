@@ -112,9 +112,10 @@ def _measurement_rows(answer: Calibration) -> list[dict[str, Any]]:
     rows = []
     for one, predicted, before in zip(answer.measurements, answer.predicted, answer.before, strict=True):
         given = {key: value for key, value in msgspec.to_builtins(one).items() if value is not None}
-        line, kind, value = given.pop("line"), given.pop("kind"), given.pop("value")
+        file, line, kind, value = (given.pop(key, None) for key in ("file", "line", "kind", "value"))
         rows.append(
             {
+                "file": file,
                 "line": line,
                 "kind": kind,
                 "measured": value,

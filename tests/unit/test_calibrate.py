@@ -408,6 +408,19 @@ def test_measurements_are_read_with_units_and_conditions():
     assert found[3].arrival_rate == 0.4
 
 
+def test_engines_of_a_row_are_read():
+    text = (
+        "kind,value,batch,concurrency,tp,dp,ep,mode,context,append,generated\n"
+        "tpot,12ms,16,,8,1,8,agg,0,1024,512\ntpot,12ms,,64,1,8,8,disagg,,,\nttft,300ms,1,,8,,,,0,1024,\ntpot,12ms,1,,,,,basic\n"
+    )
+    first, second, third, fourth = parse_measurements(text, "x.csv")
+    assert (first.batch, first.tp, first.dp, first.ep, first.aggregated, first.mode) == (16, 8, 1, 8, True, None)
+    assert (first.context, first.append, first.generated) == (0.0, 1024.0, 512.0)
+    assert (second.concurrency, second.dp, second.aggregated, second.context) == (64, 8, False, None)
+    assert (third.kind, third.batch, third.tp, third.simulated) == ("ttft", 1, 8, False)
+    assert (fourth.aggregated, fourth.mode) == (None, "basic")
+
+
 def test_all_faults_of_a_file_come_at_once():
     text = "kind,value,agents,mode\njct,54,3,\nttft,1s,,\nsnic_gbps,43GB,,\njct,5s,0,dual\nfoo,3\njct,,4,a,b,c\n"
     with pytest.raises(InputError) as caught:
@@ -434,6 +447,13 @@ def test_all_faults_of_a_file_come_at_once():
         ("kind,value\nsnic_gbps,5GB/s\n", "read_size: missing"),
         ("kind,value\njct,5s\n", "agents: missing"),
         ("kind,value\n" + "turns_per_s,3,\n", "has 3 cells"),
+        ("kind,value,context,batch\ntpot,5ms,-1,4\n", "is not above 0"),
+        ("kind,value,batch\nttft,1s,4\n", "a TTFT with batch 4 holds a queue"),
+        ("kind,value,batch,concurrency\ntpot,5ms,4,8\n", "one of the two"),
+        ("kind,value,agents,mode\ntpot,5ms,4,agg\n", "aggregated engines are not simulated"),
+        ("kind,value,tp\ntpot,5ms,4\n", "tpot needs agents or arrival_rate, or batch, or concurrency"),
+        ("kind,value,batch\ntpot,5,4\n", "x.csv:2: value"),
+        ("kind,value,batch\ntpot,5GB/s,4\n", "x.csv:2: value"),
     ],
 )
 def test_bad_files(text, what):
