@@ -7,8 +7,9 @@ made small within physical bounds (an efficiency is at most 1). J = dr/dx holds 
 * Standard errors are those of linear least squares at the solution, s^2 (J'J)^-1 with s^2 = r'r / (n - p), s at least
   NOISE, and a 95 % interval is exp(x -+ t se), t of Student's distribution with n - p degrees of freedom.
 * What cannot be told: along a right singular vector of J with singular value v the standard error is s / v. Where
-  1.96 s / v >= 1 the 95 % interval reaches a factor of e, and the set of parameters is not told. The answer is the
-  largest set that is told and that no smaller one fits better than; the others stay at their value in the profile.
+  1.96 s / v >= 1, s at most MOST_NOISE, the 95 % interval reaches a factor of e, and the set of parameters is not
+  told. The answer is the largest set that is told and that no smaller one fits better than; the others stay at their
+  value in the profile.
 * A parameter without slope (a time near 0) is put to the end of its range where it does least. It is told there if its
   prior fits significantly worse.
 * If a parameter that is left out would alone be told well, those that make up for it along the vector are named: they
@@ -41,8 +42,10 @@ Progress = Callable[[], None]
 
 Status = Literal["fitted", "at its bound", "not told apart", "not measured", "not asked for"]
 
-NOISE = 0.01
-"""Relative error that any measurement is taken to have at least, when it is asked what can be told apart."""
+NOISE, MOST_NOISE = 0.01, 0.1
+"""Relative error that any measurement is taken to have at least, and at most when it is asked what can be told: the
+same configuration on another engine or version differs by 1.12 in the median. What is left beyond is of the formulas,
+and no reason to keep a value that is far off."""
 
 NAMED = 0.3
 """Parameters whose part of a unit vector is larger than this are named as not told apart."""
@@ -59,6 +62,9 @@ MOST_TRIED_ROWS = 4000
 FIRST = "efficiency.decode_layer_time"
 """The parameter that is fitted before others which fit alike: it is what profiles miss most, and it carries over to
 other parallelism (a study of 2,104 runs)."""
+
+LINE = 9
+"""Values of a parameter's range that are looked at where it has no slope."""
 
 NO_END = "the fit did not converge: fit fewer parameters (--fit), or check the values"
 
@@ -224,6 +230,15 @@ class _Model(msgspec.Struct, frozen=True):
         parameter = self.parameters[index]
         return bool(min(abs(x[index] - math.log(end)) for end in (parameter.low, parameter.high)) < 1e-3)
 
+    def along(self, x: Floats, index: int, count: int) -> list[Floats]:
+        """``count`` points with one parameter from end to end of its range."""
+        parameter = self.parameters[index]
+        points = []
+        for value in np.linspace(math.log(parameter.low), math.log(parameter.high), count):
+            points.append(x.copy())
+            points[-1][index] = value
+        return points
+
     def residuals(self, x: Floats, rows: Sequence[int] | None = None) -> Floats:
         """Those of all rows, or of some. Shape (rows,)."""
         values = tuple(float(value) for value in np.exp(x))
@@ -320,14 +335,18 @@ def fit(
 
 
 def _seen(model: _Model, prior: Floats, asked: Sequence[int]) -> tuple[int, ...]:
-    """The parameters that some measurement depends on, at the prior or at their usual value (a prior near 0 has no
-    slope).
+    """The parameters that some measurement depends on: at the prior, or somewhere in their range (a prior near 0, or
+    below what binds, has no slope).
     """
-    usual = np.log([parameter.start for parameter in model.parameters])
     slopes = np.abs(model.jacobian(prior, asked)).max(axis=0)
+    seen = [index for index, slope in zip(asked, slopes, strict=True) if slope > 1e-9]
     if not any(model.simulated):
-        slopes = np.maximum(slopes, np.abs(model.jacobian(usual, asked)).max(axis=0))
-    return tuple(index for index, slope in zip(asked, slopes, strict=True) if slope > 1e-9)
+        before = model.residuals(prior)
+        for index in asked:
+            ends = [model.residuals(x) for x in model.along(prior, index, 2)]
+            if index not in seen and max(float(np.abs(r - before).max()) for r in ends) > 1e-9:
+                seen.append(index)
+    return tuple(sorted(seen))
 
 
 # ---------------------------------------------------------------- which parameters
@@ -378,7 +397,7 @@ class _Trials:
         model, active = self._model, tuple(sorted(key))
         parents = [self._done[part] for i in active if (part := key - {i}) in self._done]
         start = min(parents or [self.of(())], key=lambda trial: trial.sse).x
-        x, converged = _solve(model, start, active)
+        x, converged = _solve(model, self._with_slope(start, active), active)
         r = model.residuals(x)
         while True:
             free = [i for i in active if not model.at_bound(x, i)]
@@ -400,6 +419,18 @@ class _Trials:
             loose=bool(loose),
         )
 
+    def _with_slope(self, x: Floats, active: Sequence[int]) -> Floats:
+        """A start where parameters without slope are at the best of some values of their range."""
+        if any(self._model.simulated):
+            return x
+        slopes = np.abs(self._model.jacobian(x, active)).max(axis=0)
+        for index in (i for i, slope in zip(active, slopes, strict=True) if slope < 1e-3):
+            x = min(
+                [x, *self._model.along(x, index, LINE)],
+                key=lambda point: float(np.sum(self._model.residuals(point) ** 2)),
+            )
+        return x
+
     def _loose(self, x: Floats, r: Floats, active: Sequence[int], noise: float) -> list[int]:
         """Parameters at an end of their range that the residuals do not press against it, or hardly have a slope."""
         bounded = [i for i in active if self._model.at_bound(x, i)]
@@ -413,12 +444,7 @@ def _at_an_end(model: _Model, x: Floats, r: Floats, free: Sequence[int], weak: i
     """The fit with a parameter that has no slope at the end of its range where it does least, and its residuals; None
     where that is worse. A time near 0 is such a parameter: nothing tells 1 us from 0, the 200 us of a profile are far.
     """
-    ends = []
-    for value in (model.parameters[weak].low, model.parameters[weak].high):
-        moved = x.copy()
-        moved[weak] = math.log(value)
-        ends.append((float(np.sum(model.residuals(moved) ** 2)), moved))
-    moved = min(ends, key=lambda end: end[0])[1]
+    moved = min(model.along(x, weak, 2), key=lambda end: float(np.sum(model.residuals(end) ** 2)))
     rest = [i for i in free if i != weak]
     if rest:
         moved, _ = _solve(model, moved, rest)
@@ -533,10 +559,15 @@ def _solve(model: _Model, start: Floats, active: Sequence[int]) -> tuple[Floats,
     return whole(found.x), found.status != 0
 
 
-def _noise(r: Floats, parameters: int) -> float:
+def _spread(r: Floats, parameters: int) -> float:
     """Standard deviation of a measurement's logarithm: from the residuals, and at least NOISE."""
     degrees = len(r) - parameters
     return max(math.sqrt(float(r @ r) / degrees) if degrees > 0 else 0.0, NOISE)
+
+
+def _noise(r: Floats, parameters: int) -> float:
+    """The part of it that is the measurements'."""
+    return min(_spread(r, parameters), MOST_NOISE)
 
 
 def _weakest(jacobian: Floats, r: Floats, free: Sequence[int]) -> int | None:
@@ -556,7 +587,7 @@ def _standard_errors(jacobian: Floats, r: Floats) -> Floats | None:
     degrees = len(r) - jacobian.shape[1]
     if not jacobian.shape[1] or degrees < 1:
         return None
-    covariance = np.linalg.pinv(jacobian.T @ jacobian) * _noise(r, jacobian.shape[1]) ** 2
+    covariance = np.linalg.pinv(jacobian.T @ jacobian) * _spread(r, jacobian.shape[1]) ** 2
     return np.sqrt(np.diag(covariance))
 
 

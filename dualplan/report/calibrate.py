@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -199,7 +200,8 @@ def _advice(found: Fitted) -> str:
         others = " and ".join(found.with_)
         return f"{name} and {others} cannot be told apart: {name} stays {prior}. Measure {found.parameter.tells}."
     if found.status == "at its bound":
-        return f"{name} is at its bound: these measurements ask for more than it can be."
+        more = found.value > math.sqrt(found.parameter.low * found.parameter.high)
+        return f"{name} is at its bound: these measurements ask for {'more' if more else 'less'} than it can be."
     return ""
 
 

@@ -1,4 +1,4 @@
-"""Result files of benchmarks: units and lengths as the tools write them, requests under way, one line for what fails."""
+"""Result files of benchmarks: units and lengths as tools write them, requests under way, one line for what fails."""
 
 import json
 from pathlib import Path
