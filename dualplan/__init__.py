@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dualplan.plan.sweep.run import Swept
-    from dualplan.plan.sweep.simulated_point import Simulated
     from dualplan.serving.result import Result
     from dualplan.spec.choices import Mode
+    from dualplan.spec.run import RunSpec
     from dualplan.spec.scenario import Scenario
     from dualplan.spec.workload import Workload
     from dualplan.steady.answer import Evaluation
@@ -85,29 +85,27 @@ def simulate(
     >>> found = dualplan.simulate(scenario, agents=512)  # doctest: +SKIP
     >>> found.jct_s, found.turns_per_s, found.ttft_s.p90  # doctest: +SKIP
     """
-    from dualplan.plan import simulation
-    from dualplan.serving.elastic import SWITCH_COST, parse_elastic
+    from dualplan.plan.simulation import simulate as run
+    from dualplan.spec.run import SWITCH_COST, RunSpec, parse_elastic
 
     cost = SWITCH_COST if switch_cost is None else switch_cost
-    options = simulation.Options(
-        mode=mode,
-        tokens_per_step=tokens_per_step,
-        max_active=max_active,
-        clusters=clusters,
-        elastic=None if elastic is None else parse_elastic(elastic, "elastic", cost),
-    )
-    return simulation.simulate(
-        scenario,
+    spec = RunSpec(
         agents=agents,
         arrival_rate=arrival_rate,
+        trace=None if trace is None else str(trace),
         trace_times=trace_times,
         duration=duration,
         warm_up=warm_up,
         seed=seed,
-        options=options,
-        trace=trace,
-        scales=(append_scale, generated_scale),
+        mode=mode,
+        max_active=max_active,
+        clusters=clusters,
+        elastic=None if elastic is None else parse_elastic(elastic, "elastic", cost),
+        tokens_per_step=tokens_per_step,
+        append_scale=append_scale,
+        generated_scale=generated_scale,
     )
+    return run(scenario, spec)
 
 
 def sweep(
@@ -116,7 +114,7 @@ def sweep(
     *,
     zipped: bool = False,
     nodes: int | None = None,
-    simulate: Simulated | None = None,
+    simulate: RunSpec | None = None,
     jobs: int = 1,
     cluster: str | None = None,
 ) -> Swept:

@@ -11,8 +11,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import ClassVar
+from collections.abc import Callable, Iterable
+from typing import ClassVar, TypeVar
+
+T = TypeVar("T")
+V = TypeVar("V")
 
 MOST_LINES = 50
 """Problems of one input that are printed; the rest is counted."""
@@ -60,6 +63,26 @@ class ConvergenceError(DualplanError):
     """A solver stopped without reaching its tolerance."""
 
     exit_code = 5
+
+
+def refuse(problems: Iterable[str]) -> None:
+    """Raise InputError with all problems, if there are any."""
+    lines = tuple(problems)
+    if lines:
+        raise InputError("", problems=lines)
+
+
+def each(items: Iterable[T], read: Callable[[T], V]) -> list[V]:
+    """What ``read`` gives for every item. Raises InputError with the problems of all of them, each once."""
+    found: list[V] = []
+    problems: dict[str, None] = {}
+    for item in items:
+        try:
+            found.append(read(item))
+        except InputError as error:
+            problems |= dict.fromkeys(error.problems)
+    refuse(problems)
+    return found
 
 
 def problem(where: str, what: str, hint: str = "") -> str:

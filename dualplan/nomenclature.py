@@ -6,11 +6,19 @@ same name.
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 
 class Quantity(msgspec.Struct, frozen=True):
-    """One named quantity. ``unit``: an SI base unit text of dualplan.units, ``tokens``, ``FLOP``, ``1/s``, or ``1``."""
+    """One named quantity. ``unit``: an SI base unit text of dualplan.units, ``tokens``, ``FLOP``, ``1/s``, or ``1``.
+
+    ``path``: where a scenario holds it; ``roles``: what is made of it there, of ``ask`` (solved for, elasticities),
+    ``symbol`` (stands as a symbol in equations) and ``stack`` (may be an array, one entry a point of a sweep).
+    ``least`` and ``most``: values that make sense, ``most`` None without a bound; ``whole``: counted in whole numbers.
+    ``noun``: what the value at ``path`` is called, where that is not the meaning.
+    """
 
     name: str
     symbol: str
@@ -18,10 +26,26 @@ class Quantity(msgspec.Struct, frozen=True):
     unit: str
     meaning: str
     source: str = "DualPath, section 3"
+    path: str = ""
+    roles: str = ""
+    least: float = 0.0
+    most: float | None = None
+    whole: bool = False
+    noun: str = ""
+
+    @property
+    def title(self) -> str:
+        """What the value in a scenario is called."""
+        return self.noun or self.meaning
+
+    @property
+    def field(self) -> str:
+        """The key path inside a hardware profile or a workload."""
+        return self.path.partition(".")[2]
 
 
 _OWN = "dualplan"
-_ROWS: tuple[tuple[str, ...], ...] = (
+_ROWS: tuple[tuple[Any, ...], ...] = (
     ("prefill_nodes", "P", "P", "1", "prefill nodes"),
     ("decode_nodes", "D", "D", "1", "decode nodes"),
     ("pd_ratio", "ρ", r"\rho", "1", "prefill nodes per decode node, P/D"),
@@ -61,6 +85,13 @@ _ROWS: tuple[tuple[str, ...], ...] = (
     ("numa_link", "N", "N", "B/s", "link between the sockets, per direction", _OWN),
     ("kv_buffer", "V", "V", "B", "host memory of a node set aside for KV in flight", _OWN),
     ("copy_cost", "τ_c", r"\tau_c", "s", "submission of one host-GPU copy", _OWN),
+    ("hbm_capacity", "", "", "B", "HBM of a GPU", _OWN),
+    ("hbm_bandwidth", "", "", "B/s", "HBM bandwidth of a GPU", _OWN),
+    ("prefill_efficiency", "", "", "1", "reachable share of the peak in prefill", _OWN),
+    ("attention_efficiency", "", "", "1", "reachable share of the peak in attention", _OWN),
+    ("decode_efficiency", "", "", "1", "reachable share of the peak in decode", _OWN),
+    ("hbm_efficiency", "", "", "1", "reachable share of the HBM bandwidth", _OWN),
+    ("decode_layer_time", "", "", "s", "fixed time of a layer of a decode step", _OWN),
     ("layer_block_bytes", "b_l", "b_l", "B", "KV of 64 tokens and one layer", _OWN),
     ("append_bytes", "m_a", "m_a", "B", "KV of the append: the part of the miss that is new to storage", _OWN),
     ("residency", "r", "r", "1", "share of a turn's prefix that still is on the decode node"),
@@ -221,7 +252,77 @@ _ROWS: tuple[tuple[str, ...], ...] = (
     ("dp", "", "", "1", "replicas of the attention", _OWN),
     ("prefill", "", "", "1", "share of the prefill side's compute NICs that collectives take", _OWN),
     ("decode", "", "", "1", "share of the decode side's compute NICs that collectives take", _OWN),
+    ("pass_floor", "t_f", "t_f", "s", "shortest prefill pass: weights of a GPU from HBM, launches of its layers", _OWN),
+    ("per_request", "τ_q", r"\tau_q", "s", "work of a prefill engine for a request in a pass", _OWN),
+    ("per_token", "τ_a", r"\tau_a", "s", "work of a prefill engine for a new token", _OWN),
+    ("per_token_link", "τ_n", r"\tau_n", "s", "all-reduce of a new token, which does not hide behind compute", _OWN),
+    ("per_context", "τ_k", r"\tau_k", "s", "work of a prefill engine for a cached token", _OWN),
+    ("pair_time", "t_a", "t_a", "s", "attention of the new tokens of a turn to what they see", _OWN),
+    ("pass_time", "t_π", r"t_\pi", "s", "time of a prefill pass at the predicted rate", _OWN),
+    ("read_variation", "v_r", "v_r", "1", "standard deviation over mean of the time of a read", _OWN),
+    ("read_response", "t_R", "t_R", "s", "time of a read with its wait, at the predicted rate", _OWN),
+    ("handover", "t_o", "t_o", "s", "from the first token of a turn to the start of its decode", _OWN),
+    ("place_time", "t_h", "t_h", "s", "time that a turn holds a place on a decode engine before it decodes", _OWN),
+    ("held_bytes", "Q_h", "Q_h", "B", "KV of a sequence that decodes, mean over time: long turns stay longer", _OWN),
+    ("batch_bytes", "Q_b", "Q_b", "B", "KV that a turn holds on its prefill engine from fetch to first token", _OWN),
+    ("prefill_turns", "N_p", "N_p", "1", "turns whose KV the prefill side can hold", _OWN),
+    ("decode_turns", "N_d", "N_d", "1", "turns whose KV the decode side can hold", _OWN),
+    ("prefill_stay", "t_s", "t_s", "s", "fetch to first token of a turn when turns fill the prefill side", _OWN),
+    ("decode_stay", "t_d", "t_d", "s", "time that a turn holds decode HBM when turns fill the decode side", _OWN),
+    ("prefill_hbm_rate", "X_p", "X_p", "1/s", "turn rate at which turns fill the HBM of the prefill side", _OWN),
+    ("decode_hbm_rate", "X_d", "X_d", "1/s", "turn rate at which turns fill the HBM of the decode side", _OWN),
+    ("kv_per_gpu", "σ", r"\sigma", "1", "share of a sequence's cache that each GPU of its engine holds", _OWN),
 )
 
-QUANTITIES: dict[str, Quantity] = {row[0]: Quantity(*row) for row in _ROWS}
+_PLACES: dict[str, dict[str, Any]] = {
+    "snic_count": dict(path="hardware.snic.count", roles="ask symbol stack", whole=True),
+    "snic_rate": dict(path="hardware.snic.rate", roles="ask symbol stack", noun="line rate of a storage NIC"),
+    "snic_efficiency": dict(path="hardware.snic.efficiency", roles="ask symbol stack", most=1.0),
+    "time_per_read": dict(path="hardware.snic.time_per_read", roles="ask symbol stack"),
+    "cnic_bandwidth": dict(path="hardware.cnic.rate", roles="ask symbol", noun="line rate of a compute NIC"),
+    "cnic_count": dict(path="hardware.cnic.count", roles="ask symbol", whole=True),
+    "cnic_efficiency": dict(path="hardware.cnic.efficiency", roles="ask symbol", most=1.0),
+    "dram_bandwidth": dict(
+        path="hardware.dram.bandwidth", roles="ask symbol stack", noun="host memory bandwidth of a node"
+    ),
+    "kv_buffer": dict(
+        path="hardware.dram.kv_buffer", roles="ask symbol", noun="host memory of a node for KV in flight"
+    ),
+    "hbm_capacity": dict(path="hardware.gpu.hbm_capacity", roles="ask"),
+    "hbm_bandwidth": dict(path="hardware.gpu.hbm_bandwidth", roles="ask"),
+    "store_read_bandwidth": dict(path="hardware.storage.read_bandwidth", roles="ask symbol"),
+    "store_write_bandwidth": dict(path="hardware.storage.write_bandwidth", roles="ask symbol"),
+    "read_latency": dict(path="hardware.storage.latency", roles="ask symbol"),
+    "prefill_efficiency": dict(path="hardware.efficiency.prefill", roles="ask", most=1.0),
+    "attention_efficiency": dict(path="hardware.efficiency.attention", roles="ask", most=1.0),
+    "decode_efficiency": dict(path="hardware.efficiency.decode", roles="ask", most=1.0),
+    "hbm_efficiency": dict(path="hardware.efficiency.hbm", roles="ask", most=1.0),
+    "decode_layer_time": dict(path="hardware.efficiency.decode_layer_time", roles="ask"),
+    "prefill_nodes": dict(
+        path="prefill_nodes", roles="ask", whole=True, noun="prefill nodes, each with the parallelism of now"
+    ),
+    "decode_nodes": dict(
+        path="decode_nodes", roles="ask", whole=True, noun="decode nodes, each with the parallelism of now"
+    ),
+    "pd_ratio": dict(path="prefill_nodes/decode_nodes", roles="ask", noun="prefill nodes per decode node"),
+    "gpus_per_node": dict(path="hardware.gpu.count", roles="symbol"),
+    "collective_load": dict(
+        path="collective_load", roles="ask", most=1.0, noun="share of the compute NICs that collectives take"
+    ),
+    "uplink_rate": dict(path="hardware.pcie.uplinks.rate"),
+    "numa_link": dict(path="hardware.pcie.numa_link", roles="symbol"),
+    "copy_cost": dict(path="hardware.copy.cnic", roles="symbol"),
+    "residency": dict(path="residency", roles="ask", most=1.0),
+    "pool_share": dict(path="pool_share", roles="ask", most=1.0),
+    "balance": dict(path="balance", roles="ask", least=1.0),
+    "context_tokens": dict(path="workload.context", roles="ask", noun="cached context of a turn"),
+    "append_tokens": dict(path="workload.append", roles="ask"),
+    "generated_tokens": dict(path="workload.generated", roles="ask"),
+}
+"""Where a scenario holds a quantity, and what is made of it there."""
+
+QUANTITIES: dict[str, Quantity] = {row[0]: Quantity(*row, **_PLACES.get(row[0], {})) for row in _ROWS}
 """Quantities by name."""
+
+PLACED: tuple[Quantity, ...] = tuple(QUANTITIES[name] for name in _PLACES)
+"""Quantities that a scenario holds, in the order in which they are asked about."""

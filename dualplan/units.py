@@ -60,7 +60,11 @@ _KIND = {
     "USD/h": ("a price per hour", "55.04USD/h"),
     "1": ("a ratio", "0.5"),
 }
-_NUMBER = re.compile(r"\s*([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*(\S.*?)?\s*", re.ASCII)
+NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?"
+"""A decimal number, for regular expressions of ASCII."""
+
+_QUANTITY = re.compile(rf"\s*({NUMBER})\s*(\S.*?)?\s*", re.ASCII)
+_PLAIN = re.compile(rf"\s*{NUMBER}\s*", re.ASCII)
 
 
 def parse(text: str, dimension: str, where: str = "") -> float:
@@ -69,7 +73,7 @@ def parse(text: str, dimension: str, where: str = "") -> float:
     Ratios (dimension ``1``) are plain numbers or per cent. Raises InputError naming ``where``.
     """
     kind, example = _KIND[dimension]
-    match = _NUMBER.fullmatch(text) if len(text) <= 100 else None
+    match = _QUANTITY.fullmatch(text) if len(text) <= 100 else None
     if match is None:
         raise InputError(where, f'"{text[:60]}" is not {kind}', f"write for example {example}")
     number, unit = float(match[1]), match[2] or ""
@@ -88,6 +92,74 @@ def parse(text: str, dimension: str, where: str = "") -> float:
         )
     # in rationals, so that 2.039TB/s is the float nearest to 2.039e12
     return float(Fraction(match[1]) * Fraction(repr(factor))) if abs(number) > 1e-30 else 0.0
+
+
+def plain(text: str) -> float | None:
+    """A finite decimal number without a unit; None for any other text, such as ``inf``, ``1_000`` or ``4GB``."""
+    value = float(text) if len(text) <= 100 and _PLAIN.fullmatch(text) else math.nan
+    return value if math.isfinite(value) else None
+
+
+UNBOUNDED = 1e12
+"""Upper bounds from here on guard against slips and are not worth a word."""
+
+
+def number(
+    text: str,
+    where: str,
+    what: str = "a number",
+    *,
+    dimension: str = "",
+    above: float | None = None,
+    least: float | None = None,
+    most: float = math.inf,
+    hint: str = "",
+) -> float:
+    """A number between bounds: plain, or of a ``dimension`` and in its base unit. ``what``: in words, for the message.
+
+    ``above`` is a bound that it may not have, ``least`` and ``most`` are bounds that it may. Raises InputError.
+    """
+    value = parse(text, dimension, where) if dimension else plain(text)
+    bottom = -math.inf if least is None else least
+    if value is None or not bottom <= value <= most or (above is not None and value <= above):
+        span = f" of {least:,g} or more" if least is not None else "" if above is None else f" above {above:,g}"
+        if most < UNBOUNDED:
+            span = f" of {least:,g} to {most:,g}" if least is not None else f"{span} and up to {most:,g}"
+        raise InputError(where, f'"{text.strip()[:40]}" is not {f"{what}{span}".strip()}', hint)
+    return value
+
+
+def positive(text: str, dimension: str, where: str, hint: str = "") -> float:
+    """A quantity above 0 in the base unit of its dimension. Raises InputError."""
+    return number(text, where, "", dimension=dimension, above=0.0, hint=hint)
+
+
+def listed(text: str | None) -> list[str]:
+    """The parts of a text with commas between them, each once; none of an empty one."""
+    return [part for part in dict.fromkeys(part.strip() for part in (text or "").split(",")) if part]
+
+
+def wholes(
+    text: str, where: str, what: str = "a whole number", *, most: int = 10_000_000, hint: str = ""
+) -> tuple[int, ...]:
+    """Whole numbers above 0 with commas between them, each once. Raises InputError."""
+    return tuple(dict.fromkeys(whole(part, where, what, most=most, hint=hint) for part in text.split(",")))
+
+
+def whole(
+    text: str, where: str, what: str = "a whole number", *, least: int = 1, most: int = 10_000_000, hint: str = ""
+) -> int:
+    """A whole number in digits between bounds. Raises InputError."""
+    clean = text.strip()
+    value = int(clean) if clean.isascii() and clean.isdigit() and len(clean) <= 15 else None
+    if value is None or not least <= value <= most:
+        raise InputError(where, f'"{clean[:40]}" is not {what} of {least:,} to {most:,}', hint)
+    return value
+
+
+def factor(text: str, where: str, *, least: float | None = None) -> float:
+    """A factor above 0, or of at least ``least``. Raises InputError."""
+    return number(text, where, "a factor", above=0.0 if least is None else None, least=least)
 
 
 def _unit_hint(unit: str, dimension: str) -> str:

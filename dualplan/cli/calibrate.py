@@ -59,6 +59,7 @@ def calibrate(
     from dualplan.plan.measurement_files import read_measurements
     from dualplan.report.calibrate import output
     from dualplan.spec.load import read_text
+    from dualplan.units import listed
 
     if str(profile_file) == "-":
         raise UsageError("-o is a profile, the result goes to standard output: give a file name")
@@ -72,7 +73,7 @@ def calibrate(
             note(f"{path}: {text}")
     found = [one for file in files for one in file.measurements]
     scenario = flags.resolve()
-    wanted = [part.strip() for part in (only or "").split(",") if part.strip()]
+    wanted = listed(only)
     if only is not None and not wanted:
         raise InputError("--fit", "names no value", "such as snic.efficiency, or leave it out for all")
     with _progress() as show:
@@ -86,8 +87,8 @@ def calibrate(
 
 def _profiles(answer: Calibration, flags: ScenarioFlags, source: str, file: Path | None) -> list[Profile]:
     """The profiles with new values, written to ``file``; where the sides differ, to one a side named after it."""
-    from dualplan.model.service_times import parameter_sets
     from dualplan.report.calibrate import Profile, overlay
+    from dualplan.spec.fitted_sets import parameter_sets
 
     profiles = []
     for side in sorted({found.parameter.side for found in answer.changed}, key=lambda side: side == "decode"):

@@ -27,25 +27,18 @@ def compare(
 
     Changes are relative to the first scenario; flags apply to all of them.
     """
-    from dualplan.errors import InputError, UsageError
+    from dualplan.errors import UsageError, each
 
     if len(flags) < 2:
         raise UsageError("compare needs two scenario files or more")
     if len(flags) > MOST_SCENARIOS:
         raise UsageError(f"{len(flags)} scenarios are more than the {MOST_SCENARIOS} that can be read side by side")
-    problems: list[str] = []
-    answers = []
     from dualplan.report.compare import Compared, names_of, output
     from dualplan.steady.answer import evaluate
 
     for one in flags:
         one.said = flags[0].said  # what holds for several scenarios is said once
-        try:
-            answers.append(evaluate(one.resolve(mixed=True)))
-        except InputError as error:
-            problems += [line for line in error.problems if line not in problems]
-    if problems:
-        raise InputError("", problems=problems)
+    answers = each(flags, lambda one: evaluate(one.resolve(mixed=True)))
     compared = Compared(names=names_of([one.file for one in flags], answers), answers=tuple(answers))
     emit(output(compared), fmt, as_json, output_file)
     if require_feasible and not all(answer.feasible for answer in answers):

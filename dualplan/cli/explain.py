@@ -88,7 +88,7 @@ def explain(
     else:
         chosen = _chosen(scenario, names)
         if latex:
-            text = report.latex_document(answer, chosen)
+            text = report.latex(answer, chosen)
             print_text(text) if output_file is None else write_text(output_file, text)
         else:
             emit(report.output(answer, chosen, whole=bool(names)), fmt, as_json, output_file)

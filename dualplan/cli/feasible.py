@@ -10,8 +10,6 @@ from dualplan.cli.options import Format, FormatOption, JsonOption, OutputOption,
 from dualplan.cli.scenario_flags import ScenarioFlags, scenario_command
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from dualplan.plan.uncertainty import Uncertainty
     from dualplan.report.output import Output
     from dualplan.steady.answer import Evaluation
@@ -90,15 +88,10 @@ def _plotted(result: Output, answer: Evaluation) -> Output:
     """The answer with a chart below it."""
     from msgspec.structs import replace
 
+    from dualplan.report.blocks import GAP, Drawing
     from dualplan.report.splits_chart import splits_chart
 
-    def text(console: Console) -> None:
-        result.text(console)
-        console.print()
-        for line in splits_chart(answer, console.width - 2):
-            console.print("  " + line, soft_wrap=True)
-
-    return replace(result, text=text)
+    return replace(result, view=lambda: [*result.view(), GAP, Drawing(lambda width: splits_chart(answer, width))])
 
 
 def _explained(result: Output, answer: Evaluation) -> Output:

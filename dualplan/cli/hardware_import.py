@@ -70,29 +70,24 @@ def import_hardware(
 
 def _read(files: list[Path]) -> list[tuple[str, str]]:
     """Texts with their names. Raises InputError with the problems of all files."""
-    from dualplan.errors import InputError
+    from dualplan.errors import each
     from dualplan.spec.load import read_text
 
-    texts: list[tuple[str, str]] = []
-    problems: list[str] = []
-    for file in files:
+    def named(file: Path) -> tuple[str, str]:
         stdin = str(file) == "-"
         name = "standard input" if stdin else str(file)
-        try:
-            texts.append((name, read_text(Path("/dev/stdin") if stdin else file, limit=MAX_BYTES, where=name)))
-        except InputError as error:
-            problems.extend(error.problems)
-    if problems:
-        raise InputError("", problems=problems)
-    return texts
+        return name, read_text(Path("/dev/stdin") if stdin else file, limit=MAX_BYTES, where=name)
+
+    return each(files, named)
 
 
 def _names(text: str | None, flag: str) -> list[str]:
     from dualplan.errors import InputError
+    from dualplan.units import listed
 
     if text is None:
         return []
-    names = [name.strip() for name in text.split(",") if name.strip()]
+    names = listed(text)
     if not names:
         raise InputError(flag, "names no NIC", f"write for example {flag} mlx5_0,mlx5_1")
     return names

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
@@ -68,7 +69,7 @@ def _human_view(output: Output, file: Path | None) -> str:
     import io
 
     buffer = io.StringIO()
-    output.text(console(buffer, for_file=file is not None))
+    output.show(console(buffer, for_file=file is not None))
     return "\n".join(line.rstrip() for line in buffer.getvalue().split("\n"))
 
 
@@ -186,3 +187,27 @@ def write_bytes(path: Path, content: bytes, flag: str = "--plot") -> None:
 
     with written(path, f"{flag} {path}") as file:
         file.write(content)
+
+
+def spliced(
+    function: Callable[..., None], template: Callable[..., None], make: Callable[..., Any]
+) -> Callable[..., None]:
+    """A command whose parameter ``flags`` is made by ``make`` of a mapping of the options of ``template``, which stand
+    in its place.
+    """
+    own = inspect.signature(function, eval_str=True).parameters.values()
+    shared = inspect.signature(template, eval_str=True).parameters
+
+    def command(**values: Any) -> None:
+        flags = make({name: values.pop(name) for name in shared})
+        function(flags=flags, **values)
+
+    parameters = [
+        one.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for parameter in own
+        for one in (shared.values() if parameter.name == "flags" else (parameter,))
+    ]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {one.name: one.annotation for one in parameters}
+    command.__doc__, command.__name__ = function.__doc__, function.__name__
+    return command

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dualplan.cli.options import Format, FormatOption, JsonOption, OutputOption, emit, note
-from dualplan.cli.prices import LifetimeOption, PriceOption, named, number, prices_of
+from dualplan.cli.prices import LifetimeOption, PriceOption, named, prices_of
 from dualplan.cli.progress import progress
 from dualplan.cli.scenario_flags import ScenarioFlags, scenario_command
 
@@ -99,12 +99,16 @@ def plan(
     for text, option in ((fleet, "--fleet"), (confirm, "--confirm")):
         if text and demand is None:
             raise UsageError(f"{option} needs a demand: --arrival-rate R, --turn-rate R, or --agents N --within 2h")
+    from functools import partial
+
     from dualplan.plan.purchase.search import kinds
     from dualplan.report.plan import output
+    from dualplan.units import whole, wholes
 
     names = {hardware.name for scenario in scenarios for _, hardware in scenario.sides}
     prices = prices_of(price, lifetime, names, energy=energy_price, snic=snic_price)
-    found = kinds(scenarios, mixed=mixed, snic_counts=_counts(snic_counts))
+    counts = () if snic_counts is None else wholes(snic_counts, "--snic-counts", most=64, hint="such as 1,2,4")
+    found = kinds(scenarios, mixed=mixed, snic_counts=counts)
     wanted = (
         None
         if demand is None
@@ -115,7 +119,7 @@ def plan(
             headroom=headroom,
             spare=spare,
             outside=allow_outside_range,
-            available=named(available, "--available", names, whole=True),
+            available=named(available, "--available", names, partial(whole, least=0), "N"),
         )
     )
     answer = _answer(
@@ -179,16 +183,16 @@ def _scenarios(flags: ScenarioFlags, candidates: str | None, mixed: bool) -> tup
     """A scenario for each candidate with the SLO filled in, and the parts of it that are defaults."""
     import msgspec
 
-    from dualplan.errors import InputError, UsageError
+    from dualplan.errors import InputError, UsageError, each
     from dualplan.spec.load import find, shipped_names
     from dualplan.spec.scenario import Slo
+    from dualplan.units import listed
 
-    names = [name.strip() for name in (candidates or "").split(",") if name.strip()]
+    names = listed(candidates)
     if candidates is not None and not names:
         raise InputError("--candidates", "names no profile", "such as dgx-h200,dgx-b200, or all")
     if names == ["all"]:
         names = shipped_names("hardware_profiles", ".yaml")
-    names = list(dict.fromkeys(names))
     if len(names) > MOST_CANDIDATES:
         raise InputError("--candidates", f"{len(names)} profiles are more than {MOST_CANDIDATES}")
     if mixed and len(names) < 2:
@@ -198,17 +202,13 @@ def _scenarios(flags: ScenarioFlags, candidates: str | None, mixed: bool) -> tup
     else:
         if "decode_hardware" in flags.values:
             raise UsageError("--candidates are nodes of both sides: leave out --decode-hardware, or try --mixed")
-        scenarios = []
-        problems: list[str] = []
-        for name in names:
+
+        def candidate(name: str) -> Scenario:
+            find("hardware_profiles", ".yaml", name, where="--candidates")
             values = {"file": flags.file, **flags.values, "hardware": name, "decode_hardware": name}
-            try:
-                find("hardware_profiles", ".yaml", name, where="--candidates")
-                scenarios.append(ScenarioFlags(values).resolve())
-            except InputError as error:
-                problems += [text for text in error.problems if text not in problems]
-        if problems:
-            raise InputError("", problems=problems)
+            return ScenarioFlags(values).resolve()
+
+        scenarios = each(names, candidate)
     found = [scenario.hardware.name for scenario in scenarios]
     double = [name for name in dict.fromkeys(found) if found.count(name) > 1]
     if double:
@@ -227,16 +227,12 @@ def _scenarios(flags: ScenarioFlags, candidates: str | None, mixed: bool) -> tup
 
 def _demand(scenario: Scenario, agents: str | None, within: str | None) -> tuple[float, str] | None:
     """Turns per second that are asked for, and in whose words; None without a demand."""
-    from dualplan.errors import InputError
     from dualplan.spec.workload import mean_turns
-    from dualplan.units import parse, significant
+    from dualplan.units import number, positive, significant
 
     turns = mean_turns(scenario.workload)
     if agents is not None and within is not None:
-        count = number(agents, "--agents", least=1.0)
-        seconds = parse(within, "s", "--within")
-        if not seconds > 0:
-            raise InputError("--within", f'"{within}" is no time', "such as 2h")
+        count, seconds = number(agents, "--agents", least=1, most=1e12), positive(within, "s", "--within", "such as 2h")
         return count / seconds * turns, f"{significant(count)} agents within {within.strip()}"
     given = scenario.settings.demand
     rates = [given.turn_rate] if given.turn_rate is not None else []
@@ -253,15 +249,13 @@ def _wanted(
     headroom: str | None,
     spare: int,
     outside: bool,
-    available: dict[str, float],
+    available: dict[str, int],
 ) -> Wanted:
     from dualplan.errors import InputError
     from dualplan.plan.purchase.search import MOST_NODES, Wanted
-    from dualplan.units import parse
+    from dualplan.units import number
 
-    room = 0.0 if headroom is None else parse(headroom, "1", "--headroom")
-    if not 0 <= room <= 100:
-        raise InputError("--headroom", f'"{headroom}" is not a share of 0 or more', "such as 20%")
+    room = number(headroom or "0", "--headroom", "a share", dimension="1", least=0, most=100, hint="such as 20%")
     if not 0 <= spare < MOST_NODES:
         raise InputError("--spare", f"{spare} is not a number of nodes")
     return Wanted(
@@ -271,19 +265,8 @@ def _wanted(
         spare=spare,
         allow_outside_range=outside,
         prices=prices,
-        available={name: int(count) for name, count in available.items()},
+        available=available,
     )
-
-
-def _counts(text: str | None) -> tuple[int, ...]:
-    if text is None:
-        return ()
-    from dualplan.errors import InputError
-
-    parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and 1 <= int(part[:6]) <= 64 for part in parts):
-        raise InputError("--snic-counts", f'"{text[:40]}" is not a list of numbers of 1 to 64', "such as 1,2,4")
-    return tuple(int(part) for part in parts)
 
 
 def _answer(
@@ -347,7 +330,7 @@ def _upgraded(scenario: Scenario, purchase: Purchase | None) -> Scenario | None:
 def _confirmed(flags: ScenarioFlags, purchase: Purchase, found: tuple[Kind, ...], finalists: int) -> Purchase:
     from dualplan.errors import InputError
     from dualplan.plan.purchase.confirm import confirmed
-    from dualplan.plan.sweep.simulated_point import Simulated
+    from dualplan.spec.run import RunSpec
 
     if not 1 <= finalists <= MOST_CANDIDATES:
         raise InputError("--finalists", f"{finalists} is not a number of 1 to {MOST_CANDIDATES}")
@@ -355,7 +338,7 @@ def _confirmed(flags: ScenarioFlags, purchase: Purchase, found: tuple[Kind, ...]
     return confirmed(
         purchase,
         found,
-        Simulated(trace=trace),
+        RunSpec(trace=trace),
         finalists=finalists,
         report=lambda tried: note(f"simulating {tried.label} ..."),
     )

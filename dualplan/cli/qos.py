@@ -104,12 +104,14 @@ def qos(
     they can and those of --load offer that load; what a lane leaves, the others may use.
     """
     import hashlib
+    from functools import partial
 
     from dualplan.errors import InfeasibleError, UsageError, problem
     from dualplan.flow.arbitration import exact_shares, guaranteed
     from dualplan.flow.arbitration_settings import findings, settings_for_floor
     from dualplan.report.qos import Answer, Floor, output
     from dualplan.spec.qos import LaneTables, parse_qos
+    from dualplan.units import whole
 
     name = "standard input" if str(path) == "-" else str(path)
     text = _text(path)
@@ -117,7 +119,7 @@ def qos(
     setting = found.setting
     kv = _kv_lane(found, kv_lane)
     loads = _by_lane(load, found, "--load", _share)
-    sizes = _by_lane(packet, found, "--packet", _bytes)
+    sizes = _by_lane(packet, found, "--packet", partial(whole, what="a packet size in bytes", most=999_999))
     if isinstance(setting, LaneTables):
         _check_mtu(mtu)
     busy = _backlogged(found, backlogged, loads, kv)
@@ -235,12 +237,9 @@ def _by_lane(items: list[str] | None, found: QosFile, flag: str, read: Callable[
 
 
 def _share(text: str, where: str) -> Fraction:
-    from dualplan.errors import InputError
-    from dualplan.units import parse
+    from dualplan.units import number
 
-    value = parse(text, "1", where)
-    if not 0 <= value <= 1:
-        raise InputError(where, f'"{text.strip()}" is not in 0 .. 1')
+    value = number(text, where, "a share", dimension="1", least=0, most=1)
     return Fraction(f"{value:.15g}")  # the decimal that was written, not the nearest binary number
 
 
@@ -251,15 +250,6 @@ def _floor(text: str) -> Fraction:
     if not 0 < share < 1:
         raise InputError("--floor", f'"{text.strip()}" is not between 0 and 1', "write for example 1%")
     return share
-
-
-def _bytes(text: str, where: str) -> int:
-    from dualplan.errors import InputError
-
-    clean = text.strip()
-    if not (clean.isascii() and clean.isdigit() and len(clean) <= 6 and int(clean) > 0):
-        raise InputError(where, f'"{text[:40]}" is not a packet size in bytes', "a whole number")
-    return int(clean)
 
 
 def _check_mtu(mtu: int) -> None:

@@ -108,16 +108,9 @@ def ratio(
 
 
 def _contexts(text: str) -> list[int]:
-    from dualplan.errors import InputError
+    from dualplan.units import wholes
 
-    found = []
-    for part in text.split(","):
-        digits = part.strip()
-        if not digits.isascii() or not digits.isdigit() or len(digits) > 12:
-            raise InputError("--context", f'"{digits[:40]}" is not a number of tokens', "write for example 16384,65536")
-        check_tokens(int(digits), "--context")
-        found.append(int(digits))
-    return list(dict.fromkeys(found))
+    return list(wholes(text, "--context", "a number of tokens", most=10**9, hint="write for example 16384,65536"))
 
 
 def _rows(

@@ -14,10 +14,9 @@ from dualplan.cli.scenario_files import scenarios_command
 from dualplan.cli.scenario_flags import ScenarioFlags
 
 if TYPE_CHECKING:
-    from dualplan.report.capacity_review.blocks import Document
+    from dualplan.report.blocks import Document
     from dualplan.report.capacity_review.findings import Review
     from dualplan.report.capacity_review.labels import Labels
-    from dualplan.spec.scenario import Scenario
 
 MOST_SCENARIOS = 20
 
@@ -109,19 +108,11 @@ def _reviews(flags: list[ScenarioFlags], simulate: bool, price: list[str] | None
     """All scenarios, computed. Raises InputError with the problems of all of them."""
     import msgspec
 
-    from dualplan.errors import InputError
+    from dualplan.errors import each
     from dualplan.report.capacity_review.findings import review
     from dualplan.report.compare import names_of
 
-    scenarios: list[Scenario] = []
-    problems: list[str] = []
-    for one in flags:
-        try:
-            scenarios.append(one.resolve())
-        except InputError as error:
-            problems.extend(line for line in error.problems if line not in problems)
-    if problems:
-        raise InputError("", problems=problems)
+    scenarios = each(flags, ScenarioFlags.resolve)
     machines = {hardware.name for scenario in scenarios for _, hardware in scenario.sides}
     prices = prices_of(price, lifetime, machines)
     found = []
@@ -138,7 +129,8 @@ def _reviews(flags: list[ScenarioFlags], simulate: bool, price: list[str] | None
 
 
 def _write(document: Document, labels: Labels, form: ReportFormat, file: Path) -> None:
-    from dualplan.report.capacity_review.render import html, markdown
+    from dualplan.report.renderers.html import html
+    from dualplan.report.renderers.markdown import markdown
 
     to_stdout = str(file) == "-"
     drawings: dict[str, str] = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dualplan.cli.options import note
+from dualplan.cli.options import note, spliced
 
 if TYPE_CHECKING:
     from dualplan.spec.load import Node
@@ -195,16 +194,4 @@ def read_trace_workload(path: Path) -> Workload:
 
 def scenario_command(function: Callable[..., None]) -> Callable[..., None]:
     """Give a command the scenario flags: its parameter ``flags`` becomes all of them, in front of its own options."""
-    own = inspect.signature(function, eval_str=True)
-    shared = inspect.signature(_template, eval_str=True)
-
-    def command(**values: Any) -> None:
-        flags = ScenarioFlags({name: values.pop(name) for name in shared.parameters})
-        function(flags, **values)
-
-    rest = [parameter for name, parameter in own.parameters.items() if name != "flags"]
-    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in (*shared.parameters.values(), *rest)]
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {p.name: p.annotation for p in parameters}
-    command.__doc__, command.__name__ = function.__doc__, function.__name__
-    return command
+    return spliced(function, _template, ScenarioFlags)

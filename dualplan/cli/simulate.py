@@ -86,8 +86,7 @@ def simulate(
     output_file: OutputOption = None,
 ) -> None:
     """Job completion time, TTFT, TTST, TPOT and capacity, with scheduling and arrivals simulated over time."""
-    from dualplan.errors import InfeasibleError, InputError, UsageError
-    from dualplan.serving.policies import policies
+    from dualplan.errors import InfeasibleError, UsageError
 
     if str(timeline_file) == "-" and str(output_file or "-") == "-":
         raise UsageError("--timeline - and the result both go to standard output: give -o FILE for the result")
@@ -106,38 +105,42 @@ def simulate(
         raise UsageError("--runs belongs to --agents; online runs give one mean over time")
     if switch_cost is not None and elastic is None:
         raise UsageError("--switch-cost belongs to --elastic")
-    from dualplan.cli.simulate_run import Call, answer
-    from dualplan.serving.elastic import SWITCH_COST, parse_elastic
-    from dualplan.serving.run import MOST_AGENTS
+    from dualplan.cli.simulate_run import answer, rows
+    from dualplan.spec.run import SWITCH_COST, from_flags, parse_elastic
+    from dualplan.units import parse, whole, wholes
 
-    cost = SWITCH_COST if switch_cost is None else _time(switch_cost, "--switch-cost")
-    if cost is not None and cost < 0:
-        raise InputError("--switch-cost", f"{cost:g} s is below 0")
-    call = Call(
-        agents=None if agents is None else _whole(agents, "--agents", MOST_AGENTS),
-        rate=rate,
-        find_capacity=find_capacity,
+    spec = from_flags(
+        {
+            "agents": agents,
+            "duration": duration,
+            "warm_up": warm_up,
+            "seed": seed,
+            "tokens_per_step": tokens_per_step,
+            "append_scale": append_scale,
+            "generated_scale": generated_scale,
+            "max_active": max_active,
+        },
+        arrival_rate=None if agents is not None or find_capacity or trace_times else rate,
         trace_times=trace_times,
-        modes=_modes(compare, scenario),
-        duration=_time(duration, "--duration"),
-        warm_up=_time(warm_up, "--warm-up"),
-        runs=1 if runs is None else _whole(runs, "--runs", 1000),
-        seed=scenario.settings.seed if seed is None else _whole(seed, "--seed", 2**31 - 1, least=0),
-        tokens_per_step=_factor(tokens_per_step, "--tokens-per-step", least=1.0),
-        scales=(_factor(append_scale, "--append-scale"), _factor(generated_scale, "--generated-scale")),
-        policies=policies(
-            scenario.settings.policy, prefill=prefill_placement, decode=decode_placement, read_side=read_side
-        ),
-        max_active=0 if max_active is None else _whole(max_active, "--max-active", MOST_AGENTS),
-        clusters=None if clusters is None else _numbers(clusters, "--clusters"),
-        elastic=None if elastic is None else parse_elastic(elastic, "--elastic", cost or 0.0),
+        find_capacity=find_capacity,
+        prefill_placement=prefill_placement,
+        decode_placement=decode_placement,
+        read_side=read_side,
     )
+    cost = SWITCH_COST if switch_cost is None else parse(switch_cost, "s", "--switch-cost")
+    specs = rows(
+        spec,
+        modes=_modes(compare, scenario),
+        clusters=None if clusters is None else wholes(clusters, "--clusters", most=10_000),
+        elastic=None if elastic is None else parse_elastic(elastic, "--elastic", cost),
+    )
+    repeats = 1 if runs is None else whole(runs, "--runs", most=1000)
     flags.caution(scenario, simulated=True)
     _say_what_is_not_used(scenario)
     from dualplan.report.simulate import infeasible, output
 
     try:
-        found, met = answer(flags, scenario, call)
+        found, met = answer(flags, scenario, specs, repeats)
     except InfeasibleError as error:
         emit(infeasible([str(error)]), fmt, as_json, output_file)
         raise typer.Exit(error.exit_code) from None
@@ -167,26 +170,21 @@ def simulation_documents(flags: ScenarioFlags, scenario: Scenario) -> dict[str, 
 
     Only ``reasons`` where the deployment cannot be simulated.
     """
-    from dualplan.cli.simulate_run import Call, answer
+    from dualplan.cli.simulate_run import answer
     from dualplan.errors import InfeasibleError, InputError
     from dualplan.report.simulate import output
-    from dualplan.serving.policies import policies
+    from dualplan.spec.run import RunSpec
     from dualplan.spec.workload import mean_turns
 
     demand = scenario.settings.demand
     rates = [demand.arrival_rate, demand.turn_rate and demand.turn_rate / mean_turns(scenario.workload)]
     rate = max((rate for rate in rates if rate is not None), default=None)
-    common: dict[str, Any] = {
-        "modes": (scenario.settings.mode,),
-        "seed": scenario.settings.seed,
-        "policies": policies(scenario.settings.policy),
-    }
     found: dict[str, Any] = {"run": None}
     try:
-        capacity, _ = answer(flags, scenario, Call(find_capacity=True, **common))
+        capacity, _ = answer(flags, scenario, (RunSpec(find_capacity=True).of(scenario),))
         found["capacity"] = output(capacity).data
         if rate is not None:
-            run, _ = answer(flags, scenario, Call(rate=rate, **common))
+            run, _ = answer(flags, scenario, (RunSpec(arrival_rate=rate).of(scenario),))
             found["run"] = output(run).data
     except (InfeasibleError, InputError) as error:
         return {"reasons": str(error).splitlines()}
@@ -198,47 +196,13 @@ def _modes(text: str | None, scenario: Scenario) -> tuple[Mode, ...]:
         return (scenario.settings.mode,)
     from dualplan.errors import InputError, did_you_mean
     from dualplan.spec.choices import MODES
+    from dualplan.units import listed
 
-    names = [name.strip() for name in text.split(",") if name.strip()]
+    names = listed(text)
     for name in names:
         if name not in MODES:
             hint = did_you_mean(name, MODES) or "known: " + ", ".join(MODES)
             raise InputError("--compare", f'"{name}" is not a mode', hint)
     if not names:
         raise InputError("--compare", "names no mode", "known: " + ", ".join(MODES))
-    return tuple(dict.fromkeys(names))  # type: ignore[arg-type]
-
-
-def _whole(text: str, flag: str, most: int, *, least: int = 1) -> int:
-    from dualplan.errors import InputError
-
-    if not (text.isascii() and text.isdecimal() and len(text) <= 12 and least <= int(text) <= most):
-        raise InputError(flag, f'"{text[:40]}" is not a whole number of {least:,} to {most:,}')
-    return int(text)
-
-
-def _numbers(text: str, flag: str) -> tuple[int, ...]:
-    """Whole numbers with commas between them, each once."""
-    return tuple(dict.fromkeys(_whole(part.strip(), flag, 10_000) for part in text.split(",")))
-
-
-def _factor(text: str | None, flag: str, *, least: float = 0.0) -> float:
-    from dualplan.errors import InputError
-
-    if text is None:
-        return 1.0
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not (least <= value < 1e6 and value > 0):
-        raise InputError(flag, f'"{text[:40]}" is not a factor' + (f" of at least {least:g}" if least else " above 0"))
-    return value
-
-
-def _time(text: str | None, flag: str) -> float | None:
-    if text is None:
-        return None
-    from dualplan.units import parse
-
-    return parse(text, "s", flag)
+    return tuple(names)  # type: ignore[arg-type]

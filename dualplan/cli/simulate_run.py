@@ -2,104 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from itertools import product
+from typing import TYPE_CHECKING
 
 from dualplan.cli.scenario_flags import ScenarioFlags
+from dualplan.units import counted
 
 if TYPE_CHECKING:
-    from dualplan.plan.simulation import Options
     from dualplan.report.simulate import Answer
-    from dualplan.serving.cluster import Cluster
-    from dualplan.serving.elastic import Elastic
-    from dualplan.serving.policies import Policies
-    from dualplan.serving.result import Result, Slo
+    from dualplan.serving.result import Result
     from dualplan.serving.run import Capacity, Progress
     from dualplan.serving.trajectories import Floats, Trajectories
     from dualplan.spec.choices import Mode
+    from dualplan.spec.run import Elastic, RunSpec
     from dualplan.spec.scenario import Scenario
 
 
-class Call:
-    """What one call asks for. ``clusters``: numbers of equal clusters, a row each; None where not asked for."""
-
-    def __init__(self, **values: Any) -> None:
-        self.agents: int | None = values.get("agents")
-        self.rate: float | None = values.get("rate")
-        self.find_capacity: bool = values.get("find_capacity", False)
-        self.trace_times: bool = values.get("trace_times", False)
-        self.modes: tuple[Mode, ...] = values["modes"]
-        self.duration: float | None = values.get("duration")
-        self.warm_up: float | None = values.get("warm_up")
-        self.runs: int = values.get("runs", 1)
-        self.seed: int = values["seed"]
-        self.tokens_per_step: float = values.get("tokens_per_step", 1.0)
-        self.scales: tuple[float, float] = values.get("scales", (1.0, 1.0))
-        self.policies: Policies = values["policies"]
-        self.max_active: int = values.get("max_active", 0)
-        self.clusters: tuple[int, ...] | None = values.get("clusters")
-        self.elastic: Elastic | None = values.get("elastic")
-
-    def as_data(self) -> dict[str, Any]:
-        """The call as plain data, for the hash of the inputs."""
-        import msgspec
-
-        data: dict[str, Any] = msgspec.to_builtins(self.__dict__)
-        return data
-
-    def rows(self) -> list[tuple[str, Options]]:
-        """Each combination that is run, with a label that tells it from the others."""
-        from dualplan.plan.simulation import Options
-
-        found = []
-        for mode in self.modes:
-            for clusters in self.clusters or (1,):
-                for elastic in (None,) if self.elastic is None else (None, self.elastic):
-                    label: str = mode
-                    if self.clusters:
-                        label += f", {clusters} cluster{'s' if clusters > 1 else ''}"
-                    if self.elastic is not None:
-                        label += ", elastic" if elastic else ", static"
-                    options = Options(
-                        mode=mode,
-                        policies=self.policies,
-                        tokens_per_step=self.tokens_per_step,
-                        max_active=self.max_active,
-                        clusters=clusters,
-                        elastic=elastic,
-                    )
-                    found.append((label, options))
-        return found
+def rows(
+    spec: RunSpec, *, modes: Iterable[Mode], clusters: Iterable[int] | None, elastic: Elastic | None
+) -> tuple[RunSpec, ...]:
+    """A run for each combination of modes, numbers of equal clusters, and static or changing roles, with a label that
+    tells it from the others.
+    """
+    found = []
+    for mode, count, plan in product(
+        modes, (1,) if clusters is None else dict.fromkeys(clusters), (None,) if elastic is None else (None, elastic)
+    ):
+        label: str = mode
+        if clusters is not None:
+            label += f", {counted(count, 'cluster')}"
+        if elastic is not None:
+            label += ", elastic" if plan else ", static"
+        found.append(spec.but(mode=mode, clusters=count, elastic=plan, label=label))
+    return tuple(found)
 
 
-def answer(flags: ScenarioFlags, scenario: Scenario, call: Call) -> tuple[Answer, bool]:
-    """Run what was asked for; and whether the SLO, where there is one, was met, or all jobs came to their end.
+def answer(flags: ScenarioFlags, scenario: Scenario, specs: Sequence[RunSpec], repeats: int = 1) -> tuple[Answer, bool]:
+    """Run each row; and whether the SLO, where there is one, was met, or all jobs came to their end. ``repeats``: runs
+    of a row with seeds one after the other.
 
     Ctrl-C ends it with what is known so far; it is raised again where nothing is.
     """
-    from dualplan.plan.simulation import slo_of, trajectories_of
+    import msgspec
+
+    from dualplan.plan.simulation import lay_out, trajectories_of
     from dualplan.report.simulate import Answer
     from dualplan.serving.result import meets
+    from dualplan.serving.run import find_capacity
+    from dualplan.spec.run import slo_of
 
     slo, given = slo_of(scenario), scenario.settings.slo
-    trace = flags.workload_path() if scenario.workload.mix else None
-    drawn = trajectories_of(scenario.workload, seed=call.seed, trace=trace, scales=call.scales, agents=call.agents)
-    rows = call.rows()
+    trace = str(flags.workload_path()) if scenario.workload.mix else None
+    specs = [spec.but(trace=trace).of(scenario) for spec in specs]
+    first = specs[0]
+    drawn = trajectories_of(scenario.workload, first)
     # all are laid out first: what does not fit is said before anything is run
-    laid = [options.lay_out(scenario, drawn[0]) for _, options in rows]
+    laid = [lay_out(scenario, drawn[0], spec) for spec in specs]
     results: list[Result] = []
     capacities: list[Capacity] = []
     job_times: list[tuple[float, ...]] = []
     interrupted = False
     with progress() as show:
-        for (label, options), cluster in zip(rows, laid, strict=True):
+        for spec, cluster in zip(specs, laid, strict=True):
             try:
-                if call.find_capacity:
-                    capacities.append(_capacity(call, cluster, drawn[0], slo, options, label, show))
+                if spec.find_capacity:
+                    capacities.append(find_capacity(cluster, drawn[0], spec, progress=show))
                     interrupted = capacities[-1].interrupted
                 else:
-                    result, times, interrupted = _runs(call, scenario, drawn, options, slo, label, show)
+                    result, times, interrupted = _runs(scenario, spec, repeats, drawn, show)
                     results.append(result)
                     job_times.append(times)
             except KeyboardInterrupt:
@@ -111,48 +83,24 @@ def answer(flags: ScenarioFlags, scenario: Scenario, call: Call) -> tuple[Answer
     done = len(results) + len(capacities)
     found = Answer(
         results=tuple(results),
-        job_times=tuple(job_times) if call.agents is not None else (),
+        job_times=tuple(job_times) if first.agents is not None else (),
         capacities=tuple(capacities),
         slo=slo,
         slo_given=tuple(name for name in ("ttft", "tpot") if getattr(given, name) is not None),
         trajectories=drawn[0],
-        options=call.as_data(),
+        options=[repeats, *(msgspec.structs.asdict(spec.but(label=None, trace=None)) for spec in specs)],
         interrupted=interrupted,
-        left_out=tuple(label for label, _ in rows[done:]),
+        left_out=tuple(spec.label or "" for spec in specs[done:]),
     )
-    if call.find_capacity:
+    if first.find_capacity:
         return found, all(capacity.met > 0 for capacity in capacities)
-    if call.agents is not None:
+    if first.agents is not None:
         return found, all(result.jct_s is not None for result in results)
     return found, all(meets(result, slo) for result in results)
 
 
-def _capacity(
-    call: Call, cluster: Cluster, trajectories: Trajectories, slo: Slo, options: Options, label: str, show: Progress
-) -> Capacity:
-    from dualplan.serving.run import DURATION, find_capacity
-
-    return find_capacity(
-        cluster,
-        trajectories,
-        slo=slo,
-        duration=DURATION if call.duration is None else call.duration,
-        warm_up=call.warm_up,
-        seed=call.seed,
-        progress=show,
-        elastic=options.elastic,
-        label=label,
-    )
-
-
 def _runs(
-    call: Call,
-    scenario: Scenario,
-    drawn: tuple[Trajectories, Floats | None],
-    options: Options,
-    slo: Slo,
-    label: str,
-    show: Progress,
+    scenario: Scenario, spec: RunSpec, repeats: int, drawn: tuple[Trajectories, Floats | None], show: Progress
 ) -> tuple[Result, tuple[float, ...], bool]:
     """Runs of one row: the first result, all completion times [s], and whether it was interrupted."""
     from dualplan.errors import InputError
@@ -161,24 +109,11 @@ def _runs(
     first: Result | None = None
     times: list[float] = []
     try:
-        for run in range(call.runs):
-            seed = call.seed + run
+        for run in range(repeats):
+            again = spec.but(seed=(spec.seed or 0) + run)
             if run and not scenario.workload.mix:
-                drawn = trajectories_of(scenario.workload, seed=seed, scales=call.scales, agents=call.agents)
-            result = simulate(
-                scenario,
-                agents=call.agents,
-                arrival_rate=call.rate if call.agents is None and not call.trace_times else None,
-                trace_times=call.trace_times,
-                duration=call.duration,
-                warm_up=call.warm_up,
-                seed=seed,
-                options=options,
-                drawn=drawn,
-                slo=slo,
-                label=label,
-                progress=show,
-            )
+                drawn = trajectories_of(scenario.workload, again)
+            result = simulate(scenario, again, drawn=drawn, progress=show)
             first = first or result
             if result.stopped == "interrupted":
                 return first, tuple(times), True

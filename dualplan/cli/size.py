@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -56,24 +55,21 @@ def store(
     output_file: OutputOption = None,
 ) -> None:
     """Storage servers needed, bytes written a day and drive life, one server or node down."""
-    from dualplan.errors import InputError
     from dualplan.plan.sizing import Server, store_needs
     from dualplan.report.size import store_output
+    from dualplan.units import positive
 
     scenario = flags.resolve()
+    units = {"capacity": (server_capacity, "B"), "read": (server_read, "B/s"), "write": (server_write, "B/s")}
     limits = {
-        "capacity": _amount(server_capacity, "B", "--server-capacity"),
-        "read": _amount(server_read, "B/s", "--server-read"),
-        "write": _amount(server_write, "B/s", "--server-write"),
+        name: None if text is None else positive(text, unit, f"--server-{name}") for name, (text, unit) in units.items()
     }
-    rated = _amount(dwpd, "1", "--dwpd")
-    kept = _amount(retention, "s", "--retention")
-    covered = _amount(warranty, "s", "--warranty")
-    if rated is None or covered is None:
-        raise InputError("--dwpd", "a value is needed")
+    rated, covered = positive(dwpd, "1", "--dwpd"), positive(warranty, "s", "--warranty")
+    kept = None if retention is None else positive(retention, "s", "--retention")
     held = _held(scenario, completion_time, simulate)
-    server = Server(**limits)
-    needs = store_needs(scenario, held, server=server, retention=kept, rated_writes_per_day=rated, warranty=covered)
+    needs = store_needs(
+        scenario, held, server=Server(**limits), retention=kept, rated_writes_per_day=rated, warranty=covered
+    )
     emit(store_output(scenario, needs), fmt, as_json, output_file)
 
 
@@ -91,8 +87,9 @@ def break_even(
     from dualplan.plan.sizing import break_even as of_contexts
     from dualplan.plan.sizing import tiers
     from dualplan.report.size import break_even_output
+    from dualplan.units import wholes
 
-    contexts = _whole_numbers(context, "--context")
+    contexts = wholes(context, "--context", "a number of tokens", most=10**8 - 1, hint="write for example 8192,32768")
     scenario = flags.resolve()
     found = of_contexts(scenario, contexts)
     emit(break_even_output(scenario, found, tiers(scenario, found[-1].kv_bytes)), fmt, as_json, output_file)
@@ -115,11 +112,13 @@ def pool(
     from dualplan.report.size import pool_output
     from dualplan.trace.read import read_trace
     from dualplan.trace.reuse import reuse_curve
+    from dualplan.units import positive
 
     scenario = flags.resolve()
-    sizes = _sizes(capacity, "--capacity") if capacity is not None else []
     dram, nodes = scenario.hardware.dram.capacity, scenario.settings.prefill_nodes
-    if not sizes:
+    if capacity is not None:
+        sizes = [positive(part, "B", "--capacity") for part in capacity.split(",")]
+    else:
         if dram is None or nodes is None:
             raise InputError(
                 "--capacity", "missing: the profile does not say how much DRAM a node has", "such as 2TB,8TB"
@@ -144,14 +143,13 @@ def wan(
     output_file: OutputOption = None,
 ) -> None:
     """KV-cache at another site: load it over the link or compute it again; first token and rate."""
-    from dualplan.errors import InputError
     from dualplan.plan.sizing import remote
     from dualplan.report.size import remote_output
+    from dualplan.units import number, positive
 
-    rate, part = _amount(bandwidth, "B/s", "--bandwidth"), _amount(share, "1", "--share")
-    wait = _amount(latency, "s", "--latency", zero=True)
-    if rate is None or part is None or wait is None or part > 1:
-        raise InputError("--share", f"{share[:40]} is not a share above 0 and up to 1")
+    rate = positive(bandwidth, "B/s", "--bandwidth")
+    part = number(share, "--share", "a share", dimension="1", above=0.0, most=1.0)
+    wait = number(latency, "--latency", "a time", dimension="s", least=0.0)
     scenario = flags.resolve()
     emit(remote_output(scenario, remote(scenario, bandwidth=rate, latency=wait, share=part)), fmt, as_json, output_file)
 
@@ -162,42 +160,13 @@ def _held(scenario: Scenario, completion_time: str | None, simulate: bool) -> Wo
     from dualplan.plan.sizing import arrival_rate, simulated
     from dualplan.plan.sizing import working_set as of_scenario
     from dualplan.steady.answer import evaluate
-    from dualplan.units import significant
+    from dualplan.units import positive, significant
 
     if simulate and completion_time is not None:
         raise UsageError("--completion-time and --simulate both say how long an agent takes: give one")
-    given = _amount(completion_time, "s", "--completion-time")
+    given = None if completion_time is None else positive(completion_time, "s", "--completion-time")
     if not simulate:
         return of_scenario(scenario, given)
     rate = arrival_rate(scenario, evaluate(scenario))
     note(f"simulating {significant(rate)} agents/s")
     return of_scenario(scenario, run=simulated(scenario, rate))
-
-
-def _amount(text: str | None, dimension: str, where: str, *, zero: bool = False) -> float | None:
-    """A quantity of a flag in SI units; None without one. Raises InputError."""
-    from dualplan.errors import InputError
-    from dualplan.units import parse
-
-    if text is None:
-        return None
-    value = parse(text, dimension, where)
-    if value < 0 or (value == 0 and not zero):
-        raise InputError(where, f'"{text[:40]}" is not above 0')
-    return value
-
-
-def _sizes(text: str, where: str) -> list[float]:
-    found = [_amount(part, "B", where) for part in text.split(",")]
-    return [size for size in found if size is not None]
-
-
-def _whole_numbers(text: str, where: str) -> list[int]:
-    from dualplan.errors import InputError
-
-    found = []
-    for part in text.split(","):
-        if not re.fullmatch(r"[0-9]{1,8}", part.strip(), re.ASCII) or not int(part):
-            raise InputError(where, f'"{part.strip()[:40]}" is not a number of tokens', "write for example 8192,32768")
-        found.append(int(part))
-    return list(dict.fromkeys(found))

@@ -15,9 +15,9 @@ from dualplan.cli.scenario_flags import KEY_OF_FLAG, ScenarioFlags, scenario_com
 if TYPE_CHECKING:
     from dualplan.cli.sweep_file import Journal
     from dualplan.plan.sweep.points import Made, Points
-    from dualplan.plan.sweep.simulated_point import Simulated
     from dualplan.plan.sweep.table import Table
     from dualplan.report.sweep import Answer
+    from dualplan.spec.run import RunSpec
     from dualplan.spec.scenario import Scenario
 
 MOST_JOBS = 1024
@@ -94,6 +94,8 @@ def sweep(
     when every point was evaluated, also infeasible ones; 3 when some failed (column error says why).
     """
     from dualplan.errors import InputError, UsageError
+    from dualplan.plan.sweep.simulated_point import for_points
+    from dualplan.spec.run import from_flags
 
     if best is not None and pareto is not None:
         raise UsageError("--best and --pareto choose rows in two ways: give one of them")
@@ -109,9 +111,15 @@ def sweep(
     if seed is not None:
         flags.values.setdefault("set_", [])
         flags.values["set_"] = [*flags.values["set_"], f"seed={seed}"]
-    options = {"agents": agents, "append_scale": append_scale, "generated_scale": generated_scale}
+    texts = {
+        "agents": agents,
+        "append_scale": append_scale,
+        "generated_scale": generated_scale,
+        "duration": duration,
+        "warm_up": warm_up,
+    }
     if not simulate:
-        given = [name for name, value in {**options, "duration": duration, "warm_up": warm_up}.items() if value]
+        given = [name for name, value in texts.items() if value]
         if given or find_capacity:
             flag = "--" + (given or ["find_capacity"])[0].replace("_", "-")
             raise UsageError(f"{flag} belongs to --simulate")
@@ -124,7 +132,10 @@ def sweep(
     arrivals = find_capacity or agents is not None or scenario.settings.demand.arrival_rate is not None
     if simulate and not (arrivals or {"agents", "demand.arrival_rate"} & {axis.key for axis in points.axes}):
         raise UsageError("--simulate needs --agents N, --arrival-rate R or --find-capacity, or one of them varied")
-    call = _call(flags, scenario, options, find_capacity, duration, warm_up, points.count) if simulate else None
+    call = None
+    if simulate:
+        trace = str(flags.workload_path()) if scenario.workload.mix else None
+        call = for_points(from_flags(texts, find_capacity=find_capacity, trace=trace), points.count)
     source = _source(flags, scenario, points, call)
     _caution(flags, points, source, simulated=simulate)
 
@@ -183,54 +194,17 @@ def _format(fmt: Format, as_json: bool, file: Path | None) -> Format:
 
 
 def _points(scenario: Scenario, vary: list[str], zipped: bool, nodes: int | None) -> Points:
-    from dualplan.errors import InputError
+    from dualplan.errors import each
     from dualplan.plan.sweep.points import points_of
     from dualplan.spec.vary import Axis, parse_axis
 
-    axes: list[Axis] = []
-    problems: list[str] = []
-    ratios = ""
-    for text in vary:
-        try:
-            axis = parse_axis(text)
-        except InputError as error:
-            problems += error.problems
-            continue
-        if axis.key == "pd":
-            ratios = text.partition("=")[2]
-        axes.append(Axis(KEY_OF_FLAG.get(axis.key.replace("-", "_"), axis.key), axis.values))
-    if problems:
-        raise InputError("", problems=problems)
+    found = each(vary, parse_axis)
+    ratios = next((text.partition("=")[2] for text, axis in zip(vary, found, strict=True) if axis.key == "pd"), "")
+    axes = [Axis(KEY_OF_FLAG.get(axis.key.replace("-", "_"), axis.key), axis.values) for axis in found]
     return points_of(scenario, axes, zipped=zipped, nodes=nodes, ratios=ratios)
 
 
-def _call(
-    flags: ScenarioFlags,
-    scenario: Scenario,
-    options: dict[str, str | None],
-    find_capacity: bool,
-    duration: str | None,
-    warm_up: str | None,
-    count: int,
-) -> Simulated:
-    from dualplan.plan.sweep.simulated_point import Simulated, agents_of, factor_of, for_points
-    from dualplan.units import parse
-
-    times = {"duration": duration, "warm_up": warm_up}
-    call = Simulated(
-        agents=None if options["agents"] is None else agents_of(options["agents"], "--agents"),
-        find_capacity=find_capacity,
-        **{
-            name: factor_of(options[name] or "1", f"--{name.replace('_', '-')}") for name in options if name != "agents"
-        },
-        **{name: parse(text, "s", f"--{name.replace('_', '-')}") for name, text in times.items() if text is not None},
-        trace=str(flags.workload_path()) if scenario.workload.mix else None,
-        compiled=None,
-    )
-    return for_points(call, count)
-
-
-def _source(flags: ScenarioFlags, scenario: Scenario, points: Points, call: Simulated | None) -> Made:
+def _source(flags: ScenarioFlags, scenario: Scenario, points: Points, call: RunSpec | None) -> Made:
     """How the points get their scenarios: files are read here, so that workers need none of them.
 
     What names an input, and everything where nodes of a side differ, is laid over the scenario file as flags are.
@@ -261,7 +235,7 @@ def _caution(flags: ScenarioFlags, points: Points, source: Made, *, simulated: b
 
 
 def _journal(
-    file: Path | None, form: Format, points: Points, source: Made, call: Simulated | None, restart: bool
+    file: Path | None, form: Format, points: Points, source: Made, call: RunSpec | None, restart: bool
 ) -> Journal | None:
     """The file that points are appended to, for JSONL in a file that can be read again."""
     from dualplan.errors import UsageError
@@ -284,7 +258,7 @@ class _Where(NamedTuple):
 
 
 def _run(
-    points: Points, source: Made, call: Simulated | None, table: Table, journal: Journal | None, where: _Where
+    points: Points, source: Made, call: RunSpec | None, table: Table, journal: Journal | None, where: _Where
 ) -> Iterator[None]:
     """Evaluate the points that are left, into the table and the journal; yields once, after the first answers."""
     import numpy as np
@@ -311,7 +285,7 @@ def _answer(
     scenario: Scenario,
     points: Points,
     source: Made,
-    call: Simulated | None,
+    call: RunSpec | None,
     table: Table,
     best: str | None,
     pareto: str | None,
@@ -345,7 +319,7 @@ def _nodes_of(scenario: Scenario) -> int | None:
     return None if None in counts else sum(count or 0 for count in counts)
 
 
-def _assumptions(points: Points, source: Made, call: Simulated | None, table: Table) -> tuple[str, ...]:
+def _assumptions(points: Points, source: Made, call: RunSpec | None, table: Table) -> tuple[str, ...]:
     """What the figures rest on: for steady points the assumptions of the first one that has an answer."""
     if call is not None:
         return ("simulated: one run a point, whose assumptions dualplan simulate lists",)

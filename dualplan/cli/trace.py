@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dualplan.cli.options import Format, FormatOption, JsonOption, OutputOption, emit, note, print_bytes
+from dualplan.cli.options import Format, FormatOption, JsonOption, OutputOption, emit, note, print_bytes, spliced
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from dualplan.trace.record import ReadOptions, Trace
+    from dualplan.trace.record import Trace
     from dualplan.trace.stats import Moments, Summary
 
 PROGRESS_AFTER_S = 2.0
@@ -42,38 +42,74 @@ class LaterTurns(StrEnum):
 SourceArgument = Annotated[
     str, typer.Argument(metavar="FILE", help="A file, a folder, a glob, or - for standard input.", show_default=False)
 ]
-TraceFormatOption = Annotated[
-    str | None, typer.Option("--trace-format", metavar="NAME", help="Format of the trace instead of recognising it.")
-]
-LenientOption = Annotated[
-    bool, typer.Option("--lenient", help="Drop malformed rows and count them instead of refusing.")
-]
-CharsOption = Annotated[
-    str | None,
-    typer.Option(
-        "--chars-per-token", metavar="X", help="Estimate tokens of text-only traces: characters per token, such as 4."
-    ),
-]
-TimeUnitOption = Annotated[
-    TimeUnit | None, typer.Option("--time-unit", help="Unit of the times where it is not the format's own.")
-]
-BlockSizeOption = Annotated[
-    int | None,
-    typer.Option("--block-size", metavar="TOKENS", help="Tokens of a block where the ids do not show it."),
-]
-LaterTurnsOption = Annotated[
-    LaterTurns | None, typer.Option("--later-turns", help="Whether later turns repeat their session (mooncake).")
-]
 
 
+def _template(
+    trace_format: Annotated[
+        str | None,
+        typer.Option("--trace-format", metavar="NAME", help="Format of the trace instead of recognising it."),
+    ] = None,
+    lenient: Annotated[
+        bool, typer.Option("--lenient", help="Drop malformed rows and count them instead of refusing.")
+    ] = False,
+    chars_per_token: Annotated[
+        str | None,
+        typer.Option(
+            "--chars-per-token",
+            metavar="X",
+            help="Estimate tokens of text-only traces: characters per token, such as 4.",
+        ),
+    ] = None,
+    time_unit: Annotated[
+        TimeUnit | None, typer.Option("--time-unit", help="Unit of the times where it is not the format's own.")
+    ] = None,
+    block_size: Annotated[
+        int | None,
+        typer.Option("--block-size", metavar="TOKENS", help="Tokens of a block where the ids do not show it."),
+    ] = None,
+    later_turns: Annotated[
+        LaterTurns | None, typer.Option("--later-turns", help="Whether later turns repeat their session (mooncake).")
+    ] = None,
+) -> None:
+    """What every command that reads a trace shares; the order is that of the help text."""
+
+
+class TraceFlags:
+    """The options about reading, as given. Raises InputError for figures that cannot be."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        from dualplan.errors import InputError
+        from dualplan.units import number
+
+        self.values = {name: getattr(value, "value", value) for name, value in values.items() if value is not None}
+        ratio, block = self.values.get("chars_per_token"), self.values.get("block_size", 1)
+        if ratio is not None:
+            self.values["chars_per_token"] = number(
+                ratio, "--chars-per-token", dimension="1", least=0.1, most=100, hint="about 4 for English"
+            )
+        if not 1 <= block <= 1 << 20:
+            raise InputError("--block-size", f"{block} is not between 1 and {1 << 20}")
+
+    def read(self, source: str) -> Trace:
+        """Read a trace, from standard input for ``-``, with a progress bar where that takes long."""
+        from dualplan.trace.read import read_trace
+        from dualplan.trace.record import ReadOptions
+
+        with _progress(source) as report:
+            # there is none where it was closed
+            stdin = sys.stdin.buffer if source == "-" and sys.stdin else None
+            return read_trace(source, ReadOptions(**self.values), stdin=stdin, progress=report)
+
+
+def trace_command(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options about reading: its parameter ``flags`` becomes all of them."""
+    return spliced(function, _template, TraceFlags)
+
+
+@trace_command
 def inspect(
     source: SourceArgument,
-    trace_format: TraceFormatOption = None,
-    lenient: LenientOption = False,
-    chars_per_token: CharsOption = None,
-    time_unit: TimeUnitOption = None,
-    block_size: BlockSizeOption = None,
-    later_turns: LaterTurnsOption = None,
+    flags: TraceFlags,
     plot: Annotated[bool, typer.Option("--plot", help="Show small charts.")] = False,
     fmt: FormatOption = Format.table,
     as_json: JsonOption = False,
@@ -88,8 +124,7 @@ def inspect(
     from dualplan.trace.stats import summarise
     from dualplan.trace.view import as_document, inputs_sha256
 
-    options = read_options(trace_format, lenient, chars_per_token, time_unit, block_size, later_turns)
-    trace = read(source, options)
+    trace = flags.read(source)
     summary = summarise(trace)
     data = as_document(trace, summary, source)
     if as_json or fmt is Format.json:
@@ -99,6 +134,7 @@ def inspect(
     emit(output, fmt, as_json, file)
 
 
+@trace_command
 def convert(
     source: SourceArgument,
     target: Annotated[
@@ -113,12 +149,7 @@ def convert(
             show_default=False,
         ),
     ],
-    trace_format: TraceFormatOption = None,
-    lenient: LenientOption = False,
-    chars_per_token: CharsOption = None,
-    time_unit: TimeUnitOption = None,
-    block_size: BlockSizeOption = None,
-    later_turns: LaterTurnsOption = None,
+    flags: TraceFlags,
 ) -> None:
     """Write a trace in another format. Refused where the trace lacks what that format is about.
 
@@ -129,8 +160,7 @@ def convert(
     from dualplan.units import counted
 
     form = find(to)
-    options = read_options(trace_format, lenient, chars_per_token, time_unit, block_size, later_turns)
-    trace = read(source, options)
+    trace = flags.read(source)
     notes = check(trace, form)
     if target == "-":
         print_bytes(lines(trace, to))
@@ -140,44 +170,6 @@ def convert(
     for text in (*report.notes, *(f"{count:,} rows dropped: {why}" for why, count in report.dropped.items()), *notes):
         note(text)
     note(f"{counted(trace.requests, 'request')} of {report.format} written as {to}")
-
-
-def read_options(
-    trace_format: str | None,
-    lenient: bool,
-    chars_per_token: str | None,
-    time_unit: TimeUnit | None,
-    block_size: int | None,
-    later_turns: LaterTurns | None,
-) -> ReadOptions:
-    """The options about reading that several commands share. Raises InputError for figures that cannot be."""
-    from dualplan.errors import InputError
-    from dualplan.trace.record import ReadOptions
-    from dualplan.units import parse
-
-    ratio = None if chars_per_token is None else parse(chars_per_token, "1", "--chars-per-token")
-    if ratio is not None and not 0.1 <= ratio <= 100:
-        raise InputError("--chars-per-token", f"{ratio:g} is not between 0.1 and 100", "about 4 for English")
-    if block_size is not None and not 1 <= block_size <= 1 << 20:
-        raise InputError("--block-size", f"{block_size} is not between 1 and {1 << 20}")
-    return ReadOptions(
-        lenient=lenient,
-        trace_format=trace_format,
-        chars_per_token=ratio,
-        time_unit=None if time_unit is None else time_unit.value,
-        block_size=block_size,
-        later_turns=None if later_turns is None else later_turns.value,
-    )
-
-
-def read(source: str, options: ReadOptions) -> Trace:
-    """Read a trace, from standard input for ``-``, with a progress bar where that takes long."""
-    from dualplan.trace.read import read_trace
-
-    with _progress(source) as report:
-        # there is none where it was closed
-        stdin = sys.stdin.buffer if source == "-" and sys.stdin else None
-        return read_trace(source, options, stdin=stdin, progress=report)
 
 
 @contextmanager

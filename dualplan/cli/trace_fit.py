@@ -18,34 +18,21 @@ from dualplan.cli.options import (
     print_text,
     write_text,
 )
-from dualplan.cli.trace import (
-    BlockSizeOption,
-    CharsOption,
-    LaterTurnsOption,
-    LenientOption,
-    SourceArgument,
-    TimeUnitOption,
-    TraceFormatOption,
-    read,
-    read_options,
-)
+from dualplan.cli.trace import SourceArgument, TraceFlags, trace_command
 
 if TYPE_CHECKING:
     from dualplan.spec.workload import Workload
     from dualplan.trace.generate import Trajectories
 
 
+@trace_command
 def fit(
     source: SourceArgument,
+    *,
     name: Annotated[
         str | None, typer.Option("--name", help="Name of the workload; the file's by default.", show_default=False)
     ] = None,
-    trace_format: TraceFormatOption = None,
-    lenient: LenientOption = False,
-    chars_per_token: CharsOption = None,
-    time_unit: TimeUnitOption = None,
-    block_size: BlockSizeOption = None,
-    later_turns: LaterTurnsOption = None,
+    flags: TraceFlags,
     fmt: FormatOption = Format.table,
     as_json: JsonOption = False,
     file: OutputOption = None,
@@ -60,8 +47,7 @@ def fit(
     from dualplan.report.output import Output
     from dualplan.trace.fit import fit_workload, workload_yaml
 
-    options = read_options(trace_format, lenient, chars_per_token, time_unit, block_size, later_turns)
-    trace = read(source, options)
+    trace = flags.read(source)
     workload = fit_workload(trace, name or _stem(source))
     report = trace.report
     for text in (*report.notes, *(f"{count:,} rows dropped: {why}" for why, count in report.dropped.items())):
@@ -131,7 +117,7 @@ def _workload(name: str) -> Workload:
         return load_workload(name, where="trace generate")
     from dualplan.trace.fit import fit_workload
 
-    return fit_workload(read(name, read_options(None, False, None, None, None, None)), _stem(name))
+    return fit_workload(TraceFlags({}).read(name), _stem(name))
 
 
 def _stem(source: str) -> str:

@@ -12,12 +12,14 @@ from typing import Any
 
 import msgspec
 
-from dualplan.model import collectives, compute, kv
-from dualplan.model.latency import decode_base, decode_slope, prefill_gpu_seconds
+from dualplan.model import collectives, kv
+from dualplan.model.latency import read_time
 from dualplan.model.memory import kv_bytes_left, kv_share_per_gpu, weight_bytes_per_gpu
+from dualplan.model.passes import excess_work
+from dualplan.model.service_times import BASIC_COPIES, ServiceTimes, pass_time, scale_up_gpus
 from dualplan.model.traffic import Bytes
-from dualplan.spec.choices import Mode
-from dualplan.spec.hardware import Gpu, Hardware, source_of
+from dualplan.spec.choices import SINGLE_SIDED, Mode
+from dualplan.spec.hardware import Hardware, source_of
 from dualplan.spec.model import Model
 from dualplan.spec.parallel import Parallel
 from dualplan.spec.scenario import Scenario, SideName
@@ -99,13 +101,6 @@ def usable_hbm(hardware: Hardware) -> float:
     return left
 
 
-def peak_flops(gpu: Gpu, weight_dtype: str) -> float:
-    """Peak of a GPU for a weight type [FLOP/s]; a type that the GPU lacks is computed in the next wider one."""
-    wider = {"fp4": ("fp4", "fp8", "bf16"), "fp8": ("fp8", "bf16"), "int8": ("int8", "fp8", "bf16")}
-    peaks: list[float | None] = [getattr(gpu.flops, name) for name in wider.get(weight_dtype, ("bf16",))]
-    return next(peak for peak in peaks if peak is not None)
-
-
 def turn_hit_tokens(workload: Workload, turn: Turn) -> float:
     """Tokens of the cached context that whole blocks cover.
 
@@ -160,14 +155,13 @@ def turn_bytes(
     mode: Mode,
     prefill_parallel: Parallel,
     decode_parallel: Parallel,
+    turns: MeanTurn,
+    form: str,
     *,
     derive_collectives: bool,
-    number: Callable[[Any], Any] = float,
 ) -> Bytes:
-    """Bytes of a mean turn. ``number`` makes the kind of number: floats, or Fractions for exact ranges."""
-    model, settings = scenario.model, scenario.settings
-    form = kv.check_format(settings.kv_format or model.kv_format, model, "kv_format")
-    turns = mean_turn(scenario.workload, number)
+    """Bytes of a mean turn, in the kind of number of ``turns``: floats, or Fractions for exact ranges."""
+    model, settings, number = scenario.model, scenario.settings, turns.number
     per_token = number(kv.kv_total_bytes_per_token(model, form))
     state = number(kv.state_bytes_per_sequence(model, form))
     hit = turns.mean(cached_bytes(per_token, number(tokens), state) for tokens in turns.hits)
@@ -202,84 +196,133 @@ def turn_bytes(
 def turn_demand(
     scenario: Scenario,
     mode: Mode,
-    prefill_parallel: Parallel,
-    decode_parallel: Parallel,
-    decode_memory: SideMemory,
+    parallels: tuple[Parallel, Parallel],
+    times: ServiceTimes,
+    turns: MeanTurn,
+    form: str,
     *,
     derive_collectives: bool,
 ) -> TurnDemand:
-    """Everything a mean turn asks for. ``derive_collectives``: whether collectives are bytes of the turn, else a given
-    load, which then adds no time to decode steps.
+    """Everything a mean turn asks for. ``parallels``: of the prefill and the decode side; ``derive_collectives``:
+    whether collectives are bytes of the turn, else a given load.
     """
-    model, prefill = scenario.model, scenario.hardware
-    amounts = turn_bytes(scenario, mode, prefill_parallel, decode_parallel, derive_collectives=derive_collectives)
-    form = kv.check_format(scenario.settings.kv_format or model.kv_format, model, "kv_format")
-    turns = mean_turn(scenario.workload)
-    mix, computed = turns.mix, turns.computed
-    peak = peak_flops(prefill.gpu, model.weight_dtype)
-    seconds = prefill_gpu_seconds(
-        compute.gemm_flops(model, turns.mean(computed)),
-        # a new token sees the hits and on average half of the new tokens
-        turns.mean(
-            compute.attention_flops(model, new, old + new / 2) for new, old in zip(computed, turns.hits, strict=True)
-        ),
-        peak * prefill.efficiency.prefill,
-        peak * prefill.efficiency.attention,
-    )
-    kv_per_gpu = {
-        "prefill": kv_share_per_gpu(model, prefill_parallel, form),
-        "decode": kv_share_per_gpu(model, decode_parallel, form),
-    }
-    generated = turns.mean(turn.generated for turn in mix)
-    during = [turn.context + turn.append + turn.generated / 2 for turn in mix]
-    base, slope = _decode_step(
-        scenario,
-        decode_memory,
-        kv_per_gpu["decode"] * turns.mean(kv.kv_read_bytes(model, form, tokens) for tokens in during),
-        turns.mean(compute.decode_step_flops(model, tokens).total for tokens in during) / decode_parallel.tp,
-        amounts.decode_collective / generated if generated else 0.0,
-    )
+    model, mix, (prefill, decode) = scenario.model, turns.mix, parallels
+    amounts = turn_bytes(scenario, mode, prefill, decode, turns, form, derive_collectives=derive_collectives)
+    work, attention, variation = prefill_work(scenario.workload, turns, times)
+    steps, generated = times.slowed(mode), turns.mean(turn.generated for turn in mix)
     per_token = kv.kv_total_bytes_per_token(model, form)
     fixed = kv.state_bytes_per_sequence(model, form) + kv.window_tail_bytes_per_sequence(model, form)
+    sequence = per_token * turns.mean(turn.context + turn.append + turn.generated for turn in mix) + fixed
+    passes = None
+    if times.pass_base:
+        snic = scenario.hardware.snic
+        reading = read_time(amounts.read, snic.rate * snic.efficiency, snic.time_per_read) if amounts.read else 0.0
+        moved = 0.0 if mode == "oracle" else (amounts.hit + amounts.miss) / times.handover_rate
+        passes = Passes(
+            base=times.pass_base,
+            # engines that run passes together: those of an expert-parallel group; one for dense models
+            excess=excess_work(max(prefill.ep // prefill.tp, 1), variation),
+            fullest=times.quota / attention if attention > 0 else None,
+            handover=times.handover + moved,
+            read_service=0.0 if mode == "oracle" else reading,
+            read_variation=_read_variation(scenario.workload, turns, snic.time_per_read / reading)
+            if amounts.read
+            else 0.0,
+            read_sides=_reading_sides(mode) if amounts.read else (),
+            prefill_bytes=BASIC_COPIES * (amounts.hit + amounts.miss) if mode == "basic" else 0.0,
+            held_bytes=sequence * _longer_generate_more(scenario.workload, mix),
+            alike=variation == 0,
+        )
     return TurnDemand(
         context=turns.mean(turn.context for turn in mix),
         hit_tokens=turns.mean(turns.hits),
-        computed_tokens=turns.mean(computed),
+        computed_tokens=turns.mean(turns.computed),
         generated=generated,
         prompt_tokens=turns.mean(turn.context + turn.append for turn in mix),
         amounts=amounts,
         layers=model.num_layers,
-        sequence_bytes=per_token * turns.mean(turn.context + turn.append + turn.generated for turn in mix) + fixed,
-        kv_per_gpu=kv_per_gpu,
+        sequence_bytes=sequence,
+        kv_per_gpu={
+            "prefill": kv_share_per_gpu(model, prefill, form),
+            "decode": kv_share_per_gpu(model, decode, form),
+        },
         layer_block_bytes=per_token * kv.BLOCK_TOKENS / model.num_layers,
-        prefill_gpu_seconds=seconds,
-        prefill_latency=seconds / prefill_parallel.tp,
-        decode_base=base,
-        decode_slope=slope,
+        prefill_gpu_seconds=work * prefill.tp,
+        prefill_latency=pass_time(times.pass_base, 0.0, work, times.pass_floor),
+        decode_base=steps.decode_base,
+        decode_slope=steps.decode_slope + decode_cache(turns, steps),
+        decode_quadratic=steps.decode_quadratic,
         kv_format=form,
-        compute_origin=_compute_origin(prefill),
+        compute_origin=_compute_origin(scenario.hardware) if times.name == "roofline" else times.origin,
+        passes=passes,
     )
 
 
-def scale_up_gpus(hardware: Hardware) -> int:
-    """GPUs that reach each other without a compute NIC: those of the node, or of its NVLink domain."""
-    return max(hardware.gpu.count, hardware.nvlink.domain_gpus if hardware.nvlink else 1)
+def prefill_work(workload: Workload, turns: MeanTurn, times: ServiceTimes) -> tuple[Any, Any, Any]:
+    """Prefill work of the turns of a workload on an engine: its mean, the part of attention [s], and its variation,
+    standard deviation over mean. Scatter that the workload states beside its means is taken as independent.
+    """
+    pairs = list(zip(turns.computed, turns.hits, strict=True))
+    works = [times.turn_work(new, old) for new, old in pairs]
+    mean = turns.mean(works)
+    variance = turns.mean((work - mean) ** 2 for work in works)
+    if workload.per_turn is not None and not workload.classes:
+        means = workload.per_turn
+        by_append = (times.per_token + times.attention.value(means.context)) * means.append * means.append_scatter
+        rise = times.per_context + times.attention.rise(means.context) * means.append
+        by_context = rise * means.context * means.context_scatter
+        variance += by_append**2 + by_context**2
+    attention = turns.mean(times.attention_work(new, old) for new, old in pairs)
+    return mean, attention, variance**0.5 / mean if mean else 0.0
+
+
+def decode_cache(turns: MeanTurn, times: ServiceTimes) -> Any:
+    """What the cache of a sequence adds to each decode step on average [s], at half of its generation: turns that
+    generate more are there in more steps.
+    """
+    generated = sum(turn.weight * turn.generated for turn in turns.mix)
+    if not generated:
+        return turns.mean(times.decode_cache.value(decode_context(turn)) for turn in turns.mix)
+    steps = (turn.generated * times.decode_cache.value(decode_context(turn)) for turn in turns.mix)
+    return turns.mean(steps) / generated
+
+
+def decode_context(turn: Turn) -> float:
+    """Context of a turn at half of its generation [tokens]."""
+    return turn.context + turn.append + turn.generated / 2
+
+
+def _reading_sides(mode: Mode) -> tuple[SideName, ...]:
+    """Sides whose storage NICs read."""
+    if mode == "oracle":
+        return ()
+    return ("prefill",) if mode in SINGLE_SIDED else ("prefill", "decode")
+
+
+def _read_variation(workload: Workload, turns: MeanTurn, fixed: float) -> float:
+    """Standard deviation over mean of the time of a read, ``fixed`` of which does not depend on its size."""
+    if workload.per_turn is not None and not workload.classes:
+        return workload.per_turn.context_scatter * (1 - fixed)
+    hits = turns.mean(turns.hits)
+    return float(turns.mean((hit - hits) ** 2 for hit in turns.hits) ** 0.5 / hits * (1 - fixed)) if hits else 0.0
+
+
+def _longer_generate_more(workload: Workload, mix: tuple[Turn, ...]) -> float:
+    """Mean generated tokens with turns weighted by length, over the plain mean: by how much the sequences that decode
+    at a moment are longer than those of all turns.
+    """
+    if workload.per_turn is not None and not workload.classes:
+        means = workload.per_turn
+        held = means.generated if means.generated_by_length is None else means.generated_by_length
+        return held / means.generated if means.generated else 1.0
+    lengths = [turn.context + turn.append + turn.generated for turn in mix]
+    length = sum(turn.weight * size for turn, size in zip(mix, lengths, strict=True))
+    generated = sum(turn.weight * turn.generated for turn in mix)
+    both = sum(turn.weight * turn.generated * size for turn, size in zip(mix, lengths, strict=True))
+    return both / (length * generated) if generated else 1.0
 
 
 def _compute_origin(hardware: Hardware) -> str:
     """What the compute times rest on."""
     source = source_of(hardware, "efficiency.prefill") or "no source given"
     return f"roofline, prefill at {hardware.efficiency.prefill:g} of the peak of {hardware.name} ({source})"
-
-
-def _decode_step(
-    scenario: Scenario, memory: SideMemory, kv_bytes: float, flops: float, collective_bytes: float
-) -> tuple[float, float]:
-    """Base and slope of a decode step of an engine [s], from what one more sequence asks of each of its GPUs."""
-    hardware, model = scenario.decode_hardware, scenario.model
-    efficiency = hardware.efficiency
-    hbm = hardware.gpu.hbm_bandwidth * efficiency.hbm
-    rate = peak_flops(hardware.gpu, model.weight_dtype) * (efficiency.decode or efficiency.prefill)
-    nic = hardware.cnic.count * hardware.cnic.rate * hardware.cnic.efficiency / hardware.gpu.count
-    base = decode_base(memory.weight_bytes_per_gpu, hbm, model.num_layers, efficiency.decode_layer_time)
-    return base, decode_slope(kv_bytes, hbm, flops, rate, collective_bytes, nic)

@@ -32,6 +32,12 @@ def maximum(a: Any, b: Any) -> Any:
     return -minimum(-a, -b)
 
 
+def where(condition: Any, a: Any, b: Any) -> Any:
+    """``a`` where a condition holds, else ``b``, element by element; the condition is a bool or an array of them."""
+    library = _library(condition)
+    return (a if condition else b) if library is None else library.where(condition, a, b)
+
+
 def floor(value: Any) -> Any:
     """The largest whole number that is not above a value, element by element."""
     library = _library(value)

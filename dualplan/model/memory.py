@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from dualplan.model.elementwise import floor, maximum
 from dualplan.model.kv import layer_cache
 from dualplan.spec.layers import Experts, GroupedQuery, attention_shapes, ffn_size
 from dualplan.spec.model import Model, count_parameters
@@ -105,3 +106,11 @@ def kv_share_per_gpu(model: Model, parallel: Parallel, kv_format: str) -> float:
         whole += size
         held += size / min(parallel.tp, heads)
     return held / whole if whole else 1.0
+
+
+def held_turns(room: Any, size: Any, *, alike: bool) -> Any:
+    """Turns of mean ``size`` that a memory of ``room`` holds [both B], at least one.
+
+    Whole ones if all turns are alike; else on average half a turn's size is left over.
+    """
+    return maximum(floor(room / size) if alike else room / size - 0.5, 1)

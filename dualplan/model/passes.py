@@ -8,30 +8,16 @@ pass, each of mean work ``w``,
     pass = base + (n + excess) * w        turns/s of an engine = n / pass
 
 where ``excess`` is by how much, in mean turns, the slowest engine of a group exceeds the mean. Times in seconds, sizes
-in bytes, lengths in tokens. Functions are plain arithmetic on floats, arrays and symbols but for ``excess_work`` and
-``root``. Source of the life cycle: DualPath (arXiv 2602.21548), section 5.
+in bytes, lengths in tokens. Functions are plain arithmetic on floats, arrays and symbols but for ``excess_work``.
+Source of the life cycle: DualPath (arXiv 2602.21548), section 5.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
-from dualplan.model.elementwise import floor, maximum
-
-
-def attention_work(per_context: Any, per_token_context: Any, tokens: Any, context: Any) -> Any:
-    """Attention of ``tokens`` new tokens over ``context`` cached ones on an engine [s]."""
-    return per_context * context + per_token_context * tokens * (context + tokens / 2)
-
-
-def turn_work(
-    per_request: Any, per_token: Any, per_context: Any, per_token_context: Any, tokens: Any, context: Any
-) -> Any:
-    """Work of an engine for the prefill of a turn without its share of the base of a pass [s]."""
-    attention = attention_work(per_context, per_token_context, tokens, context)
-    return per_request + per_token * tokens + attention
+from dualplan.model.elementwise import maximum
 
 
 def excess_work(engines: int, variation: float) -> float:
@@ -50,30 +36,14 @@ def excess_work(engines: int, variation: float) -> float:
     return math.exp(spread * score - spread * spread / 2) - 1
 
 
-def pass_time(base: Any, work: Any, excess: Any, turns: Any) -> Any:
-    """Time of a pass that holds ``turns`` turns an engine [s]."""
-    return base + (turns + excess) * work
-
-
 def pass_rate(base: Any, work: Any, excess: Any, turns: Any) -> Any:
     """Turns/s of an engine whose passes hold ``turns`` turns each."""
-    return turns / pass_time(base, work, excess, turns)
+    return turns / (base + (turns + excess) * work)
 
 
 def pass_time_at_rate(base: Any, work: Any, excess: Any, turns_per_s: Any) -> Any:
     """Time of a pass at a turn rate of an engine [s]: with ``turns_per_s * pass`` turns in it. Valid below 1/work."""
     return (base + excess * work) / (1 - turns_per_s * work)
-
-
-def read_response(service: Any, variation: float, turns_per_s: Any, reads: Any) -> Any:
-    """Time from the issue of a read to its end [s] at a storage NIC with ``turns_per_s`` reads of ``service`` seconds,
-    if at most ``reads`` turns are under way there. ``variation``: standard deviation over mean of a read's time.
-
-    Schweitzer's approximation to a closed queue: a read finds the mean queue, less its own share of it; of the read
-    that is served it finds (1 + variation^2)/2 left (Reiser, 1979; all of it in an exponential service).
-    """
-    busy = turns_per_s * service * (reads - 1) / reads
-    return service * (1 - busy * (1 - variation * variation) / 2) / (1 - busy)
 
 
 def time_to_first_token(passing: Any, reading: Any) -> Any:
@@ -90,28 +60,8 @@ def place_taken(passing: Any, to_first_token: Any, handover: Any) -> Any:
     return passing / 2 + to_first_token + handover
 
 
-def unloaded_time_to_first_token(base: Any, work: Any, reading: Any) -> Any:
-    """Time to first token of a turn that meets no other [s]: half an empty pass until it is fetched, the read until a
-    boundary, and a pass with it alone.
+def unloaded_time_to_first_token(idle: Any, alone: Any, reading: Any) -> Any:
+    """Time to first token of a turn that meets no other [s]: half an ``idle`` pass until it is fetched, the read until
+    a boundary, and a pass with it ``alone``.
     """
-    return base / 2 + maximum(base, reading + base / 2) + base + work
-
-
-def held_turns(room: Any, size: Any, *, alike: bool) -> Any:
-    """Turns of mean ``size`` that a memory of ``room`` holds [both B], at least one.
-
-    Whole ones if all turns are alike; else on average half a turn's size is left over.
-    """
-    return maximum(floor(room / size) if alike else room / size - 0.5, 1)
-
-
-def root(function: Callable[[Any], Any], low: Any, high: Any, steps: int = 50) -> Any:
-    """Where a rising function passes 0 between ``low`` and ``high``, by bisection; floats or arrays.
-
-    ``high`` where it stays below 0.
-    """
-    for _ in range(steps):
-        middle = (low + high) / 2
-        above = function(middle) > 0
-        low, high = low + (middle - low) * (1 - above), high + (middle - high) * above
-    return high
+    return idle / 2 + maximum(idle, reading + idle / 2) + alone

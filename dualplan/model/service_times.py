@@ -1,24 +1,28 @@
-"""Service times of a deployment: from a fitted parameter set, or from the roofline of the hardware profile."""
+"""Service times of a deployment: the one record that every command counts with, and what it says of passes and steps.
+
+An engine is the group of GPUs that serves one sequence. Times in seconds, lengths in tokens. The functions are plain
+arithmetic on floats, arrays and symbols; the inner loop of the simulation calls those that it needs through Numba.
+"""
 
 from __future__ import annotations
 
-import functools
-from importlib.resources import files
-from pathlib import Path
+import math
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
 
 from dualplan.model import compute, kv
 from dualplan.model.collectives import decode_collective_bytes_per_token
-from dualplan.model.demand import peak_flops, scale_up_gpus
+from dualplan.model.elementwise import maximum, minimum
 from dualplan.model.latency import decode_base, decode_slope
 from dualplan.model.memory import kv_share_per_gpu, weight_bytes_per_gpu
-from dualplan.spec.hardware import Hardware, read_hardware
-from dualplan.spec.load import Count, CountOrZero, NonNegative, Positive, Share, decode, read_yaml
+from dualplan.spec.fitted_sets import Fitted, ParameterSet
+from dualplan.spec.hardware import Gpu, Hardware
+from dualplan.spec.layers import Attention, Compressed, GroupedQuery, Latent
+from dualplan.spec.model import Model
 from dualplan.spec.parallel import Parallel
 from dualplan.spec.scenario import Scenario
-from dualplan.spec.workload import per_turn_means
 
 QUOTA = 0.3
 """Attention time of one engine in one pass [s] (DualPath, section 5.4)."""
@@ -40,283 +44,314 @@ SHORTEST_PASS = 1e-3
 """A pass takes at least this long [s], so that idle groups do not spin."""
 
 
-class ParameterSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One fitted set for a model on a kind of node. Times in s, rates in B/s; the rest are shares.
+class Curve(msgspec.Struct, frozen=True):
+    """What grows with the context, each part up to a span: ``fixed + sum_k slopes[k] * min(context, spans[k])``.
 
-    ``pass_time_per_layer``: what a forward pass takes for a layer however little it computes. ``time_per_request``,
-    ``time_per_token``, ``time_per_context_token``: work of an engine for a request in a pass, for each new token,
-    for each cached one, and for each pair of them. ``decode_base``, ``decode_slope``, ``decode_quadratic``: step time
-    by sequences of an engine. ``decode_read_slowdown``: what loading and persisting KV adds to a step, in every mode
-    but oracle. ``snic_efficiency``, ``time_per_read``: storage NIC; ``both_sides``: share of its rate that is left
-    when both sides read. ``handover``, ``handover_rate``: from the end of prefill to decode. ``prefill_ep``,
-    ``decode_ep``: expert-parallel groups of the deployment that was fitted, which a larger one repeats unless a
-    parallelism is given.
+    Attention of every layer kind is of this form: a window or the top-k of a sparse layer is a span, of full attention
+    it is infinite, a recurrent state is fixed. Spans in tokens, infinity allowed.
     """
 
-    model: str
-    hardware: str
-    pass_time_per_layer: NonNegative
-    time_per_request: NonNegative = 0.0
-    time_per_token: NonNegative
-    time_per_context_token: NonNegative = 0.0
-    time_per_token_and_context_token: NonNegative = 0.0
-    decode_base: Positive
-    decode_slope: NonNegative
-    decode_quadratic: NonNegative = 0.0
-    decode_read_slowdown: NonNegative = 0.0
-    snic_efficiency: Share
-    time_per_read: NonNegative
-    both_sides: Share = 1.0
-    handover: NonNegative = 0.0
-    handover_rate: Positive
-    redundant_experts: CountOrZero = 0
-    prefill_ep: Count | None = None
-    decode_ep: Count | None = None
-    fitted_on: str = ""
-    sources: tuple[str, ...] = ()
+    fixed: Any = 0.0
+    slopes: tuple[Any, ...] = ()
+    spans: tuple[float, ...] = ()
+
+    def value(self, context: Any) -> Any:
+        """The value at a context."""
+        return self.times(1, context)
+
+    def times(self, count: Any, context: Any) -> Any:
+        """``count`` times the value at a context."""
+        return on_curve(self.fixed, self.slopes, self.spans, count, context)
+
+    def rise(self, context: Any) -> Any:
+        """What one more token of context adds."""
+        return sum(slope for slope, span in zip(self.slopes, self.spans, strict=True) if span > context)
 
 
-class _Sets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    sets: tuple[ParameterSet, ...]
+def on_curve(fixed: Any, slopes: Any, spans: Any, count: Any, context: Any) -> Any:
+    """``count`` times a curve at a context; slopes and spans are sequences or arrays of one length."""
+    total = fixed * count
+    for part in range(len(slopes)):
+        total = total + slopes[part] * count * minimum(context, spans[part])
+    return total
 
 
-class Times(msgspec.Struct, frozen=True, kw_only=True):
-    """Service times of one engine and one storage NIC, as the kernel takes them. Times in s, rates in B/s.
+def linear(slope: Any) -> Curve:
+    """A curve in proportion to the context."""
+    return Curve(0.0, (slope,), (math.inf,)) if slope else Curve()
 
-    ``origin`` says in words where they come from, ``name`` names the fitted set or is ``roofline``. A pass takes
-    ``pass_base`` plus the work of its slowest engine, and at least ``pass_floor`` (the roofline: its weights from HBM).
+
+def curve_through(function: Callable[[float], Any], spans: Iterable[float]) -> Curve:
+    """The curve of a function that is linear between ``spans`` and beyond the last of them."""
+    ends = [0.0, *sorted({float(span) for span in spans})]
+    values = [function(end) for end in ends]
+    far = 2 * ends[-1] + 1
+    rises = [(values[i + 1] - values[i]) / (ends[i + 1] - ends[i]) for i in range(len(ends) - 1)]
+    rises.append((function(far) - values[-1]) / (far - ends[-1]))
+    slopes = [rises[i] - rises[i + 1] for i in range(len(rises) - 1)] + [rises[-1]]
+    parts = [(slope, span) for slope, span in zip(slopes, [*ends[1:], math.inf], strict=True) if slope]
+    return Curve(values[0], tuple(slope for slope, _ in parts), tuple(span for _, span in parts))
+
+
+def attention_spans(model: Model) -> list[float]:
+    """Contexts at which attention of some layer of a model stops growing [tokens]."""
+    return [span for group in model.layers for span in _spans(group.attention)]
+
+
+def _spans(attention: Attention | None) -> tuple[float, ...]:
+    match attention:
+        case GroupedQuery(window=int(window)):
+            return (window,)
+        case Latent(indexer=indexer) if indexer is not None:
+            return (indexer.topk,)
+        case Compressed(ratio=0) | Compressed(indexer=None):
+            return (attention.window,)
+        case Compressed(indexer=indexer) if indexer is not None:
+            return (attention.window, indexer.topk * attention.ratio)
+        case _:
+            return ()
+
+
+class ServiceTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """Service times of a prefill engine, a decode engine and a storage NIC. Times in s, rates in B/s.
+
+    ``name`` names a fitted set or is ``roofline``; ``origin`` says in words where the times come from.
+
+    Prefill: a pass takes ``pass_base``, ``pass_experts`` for the experts that its tokens touch, and the work of its
+    slowest engine, at least ``pass_floor`` (:func:`pass_time`). A request takes ``per_request``, ``per_token`` for each
+    new token, ``per_context`` for each cached one, and for each new token ``attention`` at the context that it sees on
+    average. ``per_token_hidden``: what overlaps with that; ``per_token_link``: what does not (:func:`turn_work`). An
+    engine takes ``quota`` of attention into a pass.
+    Decode: ``decode_base``, ``decode_slope`` and ``decode_quadratic`` by sequences of an engine, ``decode_experts`` for
+    the experts touched, ``decode_cache`` of each sequence at its context (:func:`step_time`).
+    ``decode_read_slowdown``: what loading and persisting KV adds to a step, in every mode but oracle.
+    ``expert_share``: share of the experts of a layer that a token is sent to; ``expert_ranks``: engines of a group.
+    ``both_sides``: share of its rate that a storage NIC keeps when both sides read. ``handover``, ``handover_rate``:
+    from the end of prefill to decode.
     """
 
     name: str
     origin: str
-    pass_base: float
-    pass_floor: float = 0.0
-    per_request: float
-    per_token: float
-    per_context: float
-    per_token_context: float
-    quota: float
-    decode_base: float
-    decode_slope: float
-    decode_quadratic: float
-    decode_read_slowdown: float
-    snic_efficiency: float
-    time_per_read: float
-    both_sides: float
-    handover: float
-    handover_rate: float
+    pass_base: Any = 0.0
+    pass_experts: Any = 0.0
+    pass_floor: Any = 0.0
+    per_request: Any = 0.0
+    per_token: Any = 0.0
+    per_token_hidden: Any = 0.0
+    per_token_link: Any = 0.0
+    per_context: Any = 0.0
+    attention: Curve = Curve()
+    quota: float = QUOTA
+    decode_base: Any
+    decode_slope: Any = 0.0
+    decode_quadratic: Any = 0.0
+    decode_experts: Any = 0.0
+    decode_cache: Curve = Curve()
+    decode_read_slowdown: float = 0.0
+    expert_share: float = 0.0
+    expert_ranks: int = 1
+    snic_efficiency: Any = 1.0
+    time_per_read: Any = 0.0
+    both_sides: float = 1.0
+    handover: float = 0.0
+    handover_rate: float = math.inf
     redundant_experts: int = 0
 
+    def attention_work(self, new: Any, old: Any) -> Any:
+        """Attention of ``new`` tokens over ``old`` cached ones on an engine [s]: the part that the quota limits."""
+        return attention_work(self.per_context, self.attention.times(new, seen(new, old)), old)
 
-REPLACED = {
-    "prefill": ("gpu.flops", "efficiency.prefill", "efficiency.attention"),
-    "decode": (
-        "gpu.flops",
-        "gpu.hbm_bandwidth",
-        "efficiency.hbm",
-        "efficiency.decode",
-        "efficiency.decode_layer_time",
-    ),
-    "storage": ("snic.efficiency", "snic.time_per_read"),
-}
-"""Figures of a hardware profile that each part of a parameter set stands for; a user's own figure wins over it."""
-
-
-class Fitted(msgspec.Struct, frozen=True, kw_only=True):
-    """The parameter set of a scenario. ``given``: parts that do not apply, each with the user's figures that win."""
-
-    chosen: ParameterSet
-    given: dict[str, tuple[str, ...]]
-
-    def has(self, part: str) -> bool:
-        """Whether a part of the set applies: prefill, decode or storage."""
-        return part not in self.given
+    def turn_work(self, new: Any, old: Any) -> Any:
+        """Work of an engine for the prefill of a turn, without its share of the base of a pass [s]."""
+        attention = self.attention_work(new, old)
+        link = (self.per_token_hidden, self.per_token_link)
+        return token_work(self.per_request, self.per_token, *link, new, attention) + attention
 
     @property
-    def origin(self) -> str:
-        """Where the times come from, in words."""
-        text = f"parameter set {self.chosen.model} on {self.chosen.hardware}, fitted on {self.chosen.fitted_on}"
-        for part, keys in self.given.items():
-            how = "of the profile" if part == "storage" else "from the roofline"
-            text += f"; {part} times {how} instead, for {' and '.join(keys)} {'is' if len(keys) == 1 else 'are'} given"
-        return text
+    def pass_idle(self) -> Any:
+        """A pass without work [s]."""
+        return maximum(self.pass_base, self.pass_floor)
 
-
-@functools.cache
-def parameter_sets() -> tuple[ParameterSet, ...]:
-    """The shipped sets."""
-    path = Path(str(files("dualplan.data") / "calibration.yaml"))
-    return decode(read_yaml(path), _Sets).sets
-
-
-@functools.cache
-def _shipped(name: str) -> Hardware:
-    return read_hardware(name)
-
-
-def find_set(model: str, hardware: str) -> ParameterSet | None:
-    """The shipped set of a model on a kind of node."""
-    return next((s for s in parameter_sets() if s.model == model and s.hardware == hardware), None)
-
-
-def fitted(scenario: Scenario) -> Fitted | None:
-    """The fitted set of the scenario's model and hardware; None where there is none or the sides differ in kind."""
-    if scenario.hardware.name != scenario.decode_hardware.name:
-        return None
-    found = find_set(scenario.model.name.lower().replace(" ", "-"), scenario.hardware.name)
-    if found is None:
-        return None
-    given: dict[str, tuple[str, ...]] = {}
-    alike = scenario.hardware == scenario.decode_hardware
-    for part, paths in REPLACED.items():
-        sides = {"prefill": ("hardware",), "decode": ("decode_hardware",)}.get(part, ("hardware", "decode_hardware"))
-        own = tuple(path for path in paths if any(_own(scenario, side, path, found, alike) for side in sides))
-        if own:
-            given[part] = own
-    return Fitted(chosen=found, given=given)
-
-
-def _own(scenario: Scenario, side: str, path: str, found: ParameterSet, alike: bool) -> bool:
-    """Whether a figure of a side was given by the user, or is neither that of the shipped profile nor of the set."""
-    roots = {side, "hardware", "decode_hardware"} if alike else {side}
-    roots |= {"prefill_hardware"} if side == "hardware" else set()
-    keys = tuple(f"{root}.{path}" for root in roots)
-    inside = tuple(f"{key}." for key in keys)
-    if any(key in scenario.origins for key in keys) or any(key.startswith(inside) for key in scenario.origins):
-        return True
-    value, usual = _figure(getattr(scenario, side), path), _figure(_shipped(found.hardware), path)
-    of_set = {"snic.efficiency": found.snic_efficiency, "snic.time_per_read": found.time_per_read}.get(path, usual)
-    return not (_equal(value, usual) or _equal(value, of_set))
-
-
-def _figure(hardware: Hardware, path: str) -> Any:
-    section, name = path.split(".")
-    return getattr(getattr(hardware, section), name)
-
-
-def _equal(value: Any, other: Any) -> bool:
-    """Whether two figures are one; an array of a sweep is none."""
-    same = value == other
-    return same if isinstance(same, bool) else False
-
-
-def with_measured_storage(scenario: Scenario) -> Scenario:
-    """The scenario with the storage NICs as its parameter set has them, where there is one and the user gave none."""
-    found = fitted(scenario)
-    if found is None or not found.has("storage"):
-        return scenario
-    chosen = found.chosen
-    source = f"parameter set {chosen.model} on {chosen.hardware}"
-
-    def measured(hardware: Hardware) -> Hardware:
-        snic = msgspec.structs.replace(
-            hardware.snic, efficiency=chosen.snic_efficiency, time_per_read=chosen.time_per_read
+    def slowed(self, mode: str) -> ServiceTimes:
+        """Decode steps as they are under a mode: loading and persisting KV slows all of them."""
+        slower = 1.0 if mode == "oracle" else 1 + self.decode_read_slowdown
+        steps = ("decode_base", "decode_slope", "decode_quadratic", "decode_experts")
+        cache = self.decode_cache
+        slopes = tuple(slope * slower for slope in cache.slopes)
+        return msgspec.structs.replace(
+            self,
+            **{name: getattr(self, name) * slower for name in steps},
+            decode_cache=Curve(cache.fixed * slower, slopes, cache.spans),
+            decode_read_slowdown=0.0,
         )
-        sources = {**hardware.sources, "snic.efficiency": source, "snic.time_per_read": source}
-        return msgspec.structs.replace(hardware, snic=snic, sources=sources)
-
-    usual = scenario.hardware.snic
-    variants = tuple(
-        msgspec.structs.replace(v, hardware=measured(v.hardware))
-        if v.hardware.name == chosen.hardware
-        and (v.hardware.snic.efficiency, v.hardware.snic.time_per_read) == (usual.efficiency, usual.time_per_read)
-        else v
-        for v in scenario.variants
-    )
-    return msgspec.structs.replace(
-        scenario,
-        hardware=measured(scenario.hardware),
-        decode_hardware=measured(scenario.decode_hardware),
-        variants=variants,
-    )
 
 
-def service_times(scenario: Scenario, prefill: Parallel, decode_parallel: Parallel) -> Times:
-    """The fitted set of a scenario, with the roofline for parts where the user's own figures win; or the roofline."""
-    roofline, found = from_roofline(scenario, prefill, decode_parallel), fitted(scenario)
-    if found is None:
-        return roofline
-    times = from_set(found.chosen, scenario.model.num_layers)
-    fields = {
-        "prefill": ("pass_base", "pass_floor", "per_request", "per_token", "per_context", "per_token_context"),
-        "decode": ("decode_base", "decode_slope", "decode_quadratic"),
-        "storage": ("snic_efficiency", "time_per_read", "both_sides"),
-    }
-    changes: dict[str, Any] = {name: getattr(roofline, name) for part in found.given for name in fields[part]}
-    return msgspec.structs.replace(times, origin=found.origin, **changes)
+def seen(new: Any, old: Any) -> Any:
+    """Context that each of ``new`` tokens sees on average beside ``old`` cached ones [tokens]."""
+    return old + new / 2
 
 
-def from_set(found: ParameterSet, layers: int) -> Times:
+def attention_work(per_context: Any, by_pairs: Any, old: Any) -> Any:
+    """Attention of a chunk [s], of which ``by_pairs`` is what its new tokens take at the context that they see."""
+    return per_context * old + by_pairs
+
+
+def token_work(per_request: Any, per_token: Any, hidden: Any, link: Any, new: Any, attention: Any) -> Any:
+    """Work of a request of ``new`` tokens beside its ``attention`` [s], with what overlaps with both of them.
+
+    Together they take ``per_request + max(new * per_token + attention, new * hidden) + new * link``.
+    """
+    return per_request + maximum(per_token * new, hidden * new - attention) + link * new
+
+
+def touched(share: Any, tokens: Any) -> Any:
+    """Share of the experts of a layer that ``tokens`` tokens touch, each of them a random ``share``."""
+    return 1 - (1 - share) ** tokens
+
+
+def pass_time(base: Any, experts: Any, slowest: Any, floor: Any) -> Any:
+    """Time of a pass [s]: a base, the experts that its tokens touch, its slowest engine; at least ``floor``."""
+    return maximum(base + experts + slowest, floor)
+
+
+def step_time(base: Any, slope: Any, quadratic: Any, sequences: Any, experts: Any, cache: Any) -> Any:
+    """Time of a decode step of engines with so many sequences each [s]; ``experts``: of those that they touch,
+    ``cache``: of all sequences of an engine.
+    """
+    return base + slope * sequences + quadratic * sequences * sequences + experts + cache
+
+
+# ---------------------------------------------------------------- sources
+
+
+def service_times(scenario: Scenario, prefill: Parallel, decode_parallel: Parallel, fit: Fitted | None) -> ServiceTimes:
+    """Those of the fitted set of a scenario, with the roofline for parts where the user's own figures win; or of the
+    roofline.
+    """
+    if fit is None:
+        return from_roofline(scenario, prefill, decode_parallel)
+    times = from_set(fit.chosen, scenario.model.num_layers)
+    if not fit.given:
+        return times
+    roofline = from_roofline(scenario, prefill, decode_parallel, fit.chosen.redundant_experts)
+    changes: dict[str, Any] = {name: getattr(roofline, name) for part in fit.given for name in _PARTS[part]}
+    return msgspec.structs.replace(times, origin=fit.origin, **changes)
+
+
+_PARTS = {
+    "prefill": ("pass_base", "pass_floor", "per_request", "per_token", "per_context", "attention"),
+    "decode": ("decode_base", "decode_slope", "decode_quadratic", "decode_cache"),
+    "storage": ("snic_efficiency", "time_per_read", "both_sides"),
+}
+"""Fields by the part of a fitted set that they belong to."""
+
+
+def from_set(fit: ParameterSet, layers: int) -> ServiceTimes:
     """A fitted set as service times."""
-    return Times(
-        name=f"{found.model} on {found.hardware}",
-        origin=f"parameter set {found.model} on {found.hardware}, fitted on {found.fitted_on}",
-        pass_base=found.pass_time_per_layer * layers,
-        per_request=found.time_per_request,
-        per_token=found.time_per_token,
-        per_context=found.time_per_context_token,
-        per_token_context=found.time_per_token_and_context_token,
-        quota=QUOTA,
-        decode_base=found.decode_base,
-        decode_slope=found.decode_slope,
-        decode_quadratic=found.decode_quadratic,
-        decode_read_slowdown=found.decode_read_slowdown,
-        snic_efficiency=found.snic_efficiency,
-        time_per_read=found.time_per_read,
-        both_sides=found.both_sides,
-        handover=found.handover,
-        handover_rate=found.handover_rate,
-        redundant_experts=found.redundant_experts,
+    return ServiceTimes(
+        name=f"{fit.model} on {fit.hardware}",
+        origin=f"parameter set {fit.model} on {fit.hardware}, fitted on {fit.fitted_on}",
+        pass_base=fit.pass_time_per_layer * layers,
+        per_request=fit.time_per_request,
+        per_token=fit.time_per_token,
+        per_context=fit.time_per_context_token,
+        attention=linear(fit.time_per_token_and_context_token),
+        decode_base=fit.decode_base,
+        decode_slope=fit.decode_slope,
+        decode_quadratic=fit.decode_quadratic,
+        decode_read_slowdown=fit.decode_read_slowdown,
+        snic_efficiency=fit.snic_efficiency,
+        time_per_read=fit.time_per_read,
+        both_sides=fit.both_sides,
+        handover=fit.handover,
+        handover_rate=fit.handover_rate,
+        redundant_experts=fit.redundant_experts,
     )
 
 
-def from_roofline(scenario: Scenario, prefill: Parallel, decode_parallel: Parallel) -> Times:
-    """Service times from peaks and the profile's named efficiencies, as ``feasible`` has them.
+class Roofline(msgspec.Struct, frozen=True, kw_only=True):
+    """What the machines of both sides reach with a model, of one GPU: FLOP/s, B/s, weights [B], launch of a layer [s].
 
-    Attention is taken linear in the context through its value at the mean context of the workload and at none.
+    ``collective_bytes``: of a decoded token, 0 where the collective load is given.
+    """
+
+    gemm_rate: Any
+    attention_rate: Any
+    prefill_hbm_rate: Any
+    prefill_weights: Any
+    prefill_layer_time: Any
+    decode_rate: Any
+    hbm_rate: Any
+    decode_weights: Any
+    layer_time: Any
+    gpu_cnic_rate: Any
+    collective_bytes: Any
+
+
+def roofline(scenario: Scenario, prefill: Parallel, decode_parallel: Parallel, redundant_experts: int = 0) -> Roofline:
+    """Peaks and weights of a scenario with the profile's named efficiencies."""
+    model, first, second = scenario.model, scenario.hardware, scenario.decode_hardware
+    peak, efficiency = peak_flops(first.gpu, model.weight_dtype), second.efficiency
+    derived = scenario.settings.collective_load is None
+    gpus = scale_up_gpus(second)
+    return Roofline(
+        gemm_rate=peak * first.efficiency.prefill,
+        attention_rate=peak * first.efficiency.attention,
+        prefill_hbm_rate=first.gpu.hbm_bandwidth * first.efficiency.hbm,
+        prefill_weights=weight_bytes_per_gpu(model, prefill, redundant_experts=redundant_experts),
+        prefill_layer_time=first.efficiency.decode_layer_time,
+        decode_rate=peak_flops(second.gpu, model.weight_dtype) * (efficiency.decode or efficiency.prefill),
+        hbm_rate=second.gpu.hbm_bandwidth * efficiency.hbm,
+        decode_weights=weight_bytes_per_gpu(model, decode_parallel, redundant_experts=redundant_experts),
+        layer_time=efficiency.decode_layer_time,
+        gpu_cnic_rate=second.cnic.count * second.cnic.rate * second.cnic.efficiency / second.gpu.count,
+        collective_bytes=decode_collective_bytes_per_token(model, decode_parallel, gpus) if derived else 0.0,
+    )
+
+
+def from_roofline(
+    scenario: Scenario, prefill: Parallel, decode_parallel: Parallel, redundant_experts: int = 0
+) -> ServiceTimes:
+    """Service times from peaks and the profile's named efficiencies, each attention kind as a function of the
+    context.
     """
     model, first, second = scenario.model, scenario.hardware, scenario.decode_hardware
+    reach = roofline(scenario, prefill, decode_parallel, redundant_experts)
     form = kv.check_format(scenario.settings.kv_format or model.kv_format, model, "kv_format")
-    peak = peak_flops(first.gpu, model.weight_dtype)
-    gemm, attention = peak * first.efficiency.prefill * prefill.tp, peak * first.efficiency.attention * prefill.tp
-    means = per_turn_means(scenario.workload)
-    context = max(means.context, 1.0)
-    at_none = compute.attention_flops(model, 1, 0)
-    slope = (compute.attention_flops(model, 1, context) - at_none) / context
-    during = means.context + means.append + means.generated / 2
-    share = kv_share_per_gpu(model, decode_parallel, form)
-    weights = weight_bytes_per_gpu(model, decode_parallel)
-    hbm = second.gpu.hbm_bandwidth * second.efficiency.hbm
-    rate = peak_flops(second.gpu, model.weight_dtype) * (second.efficiency.decode or second.efficiency.prefill)
-    nic = second.cnic.count * second.cnic.rate * second.cnic.efficiency / second.gpu.count
-    flops = compute.gemm_flops(model, 1) + compute.attention_flops(model, 1, during)
-    collective = decode_collective_bytes_per_token(model, decode_parallel, scale_up_gpus(second))
-    return Times(
+    share, tp = kv_share_per_gpu(model, decode_parallel, form), decode_parallel.tp
+    gemm, attention_rate, layers = compute.gemm_flops(model, 1), reach.attention_rate * prefill.tp, model.num_layers
+
+    def cache(context: float) -> Any:
+        reading = share * kv.kv_read_bytes(model, form, context) / reach.hbm_rate
+        return reading + compute.attention_flops(model, 1, context) / tp / reach.decode_rate
+
+    spans = attention_spans(model)
+    return ServiceTimes(
         name="roofline",
         origin=f"roofline with the efficiencies of {first.name}"
         + (f" and {second.name}" if second.name != first.name else "")
         + " (no fitted set for this model and hardware)",
-        pass_base=0.0,
-        pass_floor=decode_base(
-            weight_bytes_per_gpu(model, prefill),
-            first.gpu.hbm_bandwidth * first.efficiency.hbm,
-            model.num_layers,
-            first.efficiency.decode_layer_time,
-        ),
-        per_request=0.0,
-        per_token=compute.gemm_flops(model, 1) / gemm + at_none / attention,
-        per_context=0.0,
-        per_token_context=slope / attention,
-        quota=QUOTA,
-        decode_base=decode_base(weights, hbm, model.num_layers, second.efficiency.decode_layer_time),
+        pass_floor=decode_base(reach.prefill_weights, reach.prefill_hbm_rate, layers, reach.prefill_layer_time),
+        per_token=gemm / (reach.gemm_rate * prefill.tp),
+        attention=curve_through(lambda context: compute.attention_flops(model, 1, context) / attention_rate, spans),
+        decode_base=decode_base(reach.decode_weights, reach.hbm_rate, layers, reach.layer_time),
         decode_slope=decode_slope(
-            share * kv.kv_read_bytes(model, form, during), hbm, flops / decode_parallel.tp, rate, collective, nic
+            0.0, reach.hbm_rate, gemm / tp, reach.decode_rate, reach.collective_bytes, reach.gpu_cnic_rate
         ),
-        decode_quadratic=0.0,
-        decode_read_slowdown=0.0,
+        decode_cache=curve_through(cache, spans),
         snic_efficiency=first.snic.efficiency,
         time_per_read=first.snic.time_per_read,
-        both_sides=1.0,
-        handover=0.0,
-        handover_rate=second.cnic.count * second.cnic.rate * second.cnic.efficiency / second.gpu.count,
+        handover_rate=reach.gpu_cnic_rate,
     )
+
+
+def peak_flops(gpu: Gpu, weight_dtype: str) -> float:
+    """Peak of a GPU for a weight type [FLOP/s]; a type that the GPU lacks is computed in the next wider one."""
+    wider = {"fp4": ("fp4", "fp8", "bf16"), "fp8": ("fp8", "bf16"), "int8": ("int8", "fp8", "bf16")}
+    peaks: list[float | None] = [getattr(gpu.flops, name) for name in wider.get(weight_dtype, ("bf16",))]
+    return next(peak for peak in peaks if peak is not None)
+
+
+def scale_up_gpus(hardware: Hardware) -> int:
+    """GPUs that reach each other without a compute NIC: those of the node, or of its NVLink domain."""
+    return max(hardware.gpu.count, hardware.nvlink.domain_gpus if hardware.nvlink else 1)

@@ -50,7 +50,8 @@ def best_split(uses: Sequence[Use], *, both_paths: bool, balance: Sequence[int] 
         return Rate(None, 0, None)
     if not both_paths:
         slowest = _highest(uses, 0)
-        return Rate(_inverse(uses, slowest, 0), 0, slowest)
+        turns = _inverse(uses, slowest, 0)
+        return Rate(turns, 0, None if turns is None else slowest)
     share = _lowest_point(uses, 0, 1)
     binding = _highest(uses, share)
     if binding is None or uses[binding].at(share) == 0:

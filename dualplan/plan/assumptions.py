@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from dualplan.model.service_times import fitted
+from dualplan.spec.choices import SINGLE_SIDED
+from dualplan.spec.fitted_sets import fitted
 from dualplan.spec.hardware import Hardware, unsourced
 from dualplan.spec.model import Model
 from dualplan.spec.scenario import Scenario
 from dualplan.spec.workload import Workload, has_spread, turns_changed
 from dualplan.steady.answer import Evaluation
-from dualplan.steady.problem import SINGLE_SIDED, reachable_read_rate
+from dualplan.steady.latencies import reachable_read_rate
 from dualplan.steady.resources import cnic_bandwidth, storage_bandwidth
 from dualplan.units import show
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations
+from operator import attrgetter
 from typing import Literal
 
 import msgspec
@@ -30,6 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualplan.errors import ConvergenceError, InputError, did_you_mean
+from dualplan.nomenclature import QUANTITIES, Quantity
 from dualplan.plan.measurement_prediction import cases, predictor
 from dualplan.plan.measurements import Measurement
 from dualplan.spec.hardware import Hardware
@@ -81,9 +83,7 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
     ``side``: whose profile, where those of the two sides differ.
     """
 
-    section: str
-    field: str
-    unit: Literal["1", "s"]
+    quantity: Quantity
     low: float
     high: float
     start: float
@@ -93,30 +93,31 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def key(self) -> str:
         """Its key path in a profile."""
-        return f"{self.section}.{self.field}"
+        return self.quantity.field
 
     @property
     def name(self) -> str:
         """Its key path in a scenario whose sides differ, else in a profile."""
         return self.key if self.side is None else f"{self.side}_hardware.{self.key}"
 
-
-def _share(section: str, field: str, start: float, tells: str) -> Parameter:
-    return Parameter(section=section, field=field, unit="1", low=1e-4, high=1.0, start=start, tells=tells)
-
-
-def _time(section: str, field: str, high: float, start: float, tells: str) -> Parameter:
-    return Parameter(section=section, field=field, unit="s", low=1e-7, high=high, start=start, tells=tells)
+    @property
+    def unit(self) -> str:
+        """``1`` or ``s``."""
+        return self.quantity.unit
 
 
-PARAMETERS = (
-    _share("snic", "efficiency", 0.9, "rates of storage NICs at two or more read sizes (snic_gbps, read_size)"),
-    _time("snic", "time_per_read", 1.0, 5e-3, "rates of storage NICs at a small read size (snic_gbps, read_size)"),
-    _share("efficiency", "prefill", 0.3, "tokens_per_s of a prefill engine at a short context"),
-    _share("efficiency", "attention", 0.3, "tokens_per_s of a prefill engine at a long context"),
-    _share("efficiency", "hbm", 0.8, "tpot at large batches and long contexts"),
-    _share("efficiency", "decode", 0.5, "tpot at large batches and short contexts"),
-    _time("efficiency", "decode_layer_time", 0.05, 1e-4, "tpot at a batch of one"),
+_LEAST = {"1": 1e-4, "s": 1e-7}
+PARAMETERS = tuple(
+    Parameter(quantity=QUANTITIES[name], low=_LEAST[QUANTITIES[name].unit], high=high, start=start, tells=tells)
+    for name, high, start, tells in (
+        ("snic_efficiency", 1.0, 0.9, "rates of storage NICs at two or more read sizes (snic_gbps, read_size)"),
+        ("time_per_read", 1.0, 5e-3, "rates of storage NICs at a small read size (snic_gbps, read_size)"),
+        ("prefill_efficiency", 1.0, 0.3, "tokens_per_s of a prefill engine at a short context"),
+        ("attention_efficiency", 1.0, 0.3, "tokens_per_s of a prefill engine at a long context"),
+        ("hbm_efficiency", 1.0, 0.8, "tpot at large batches and long contexts"),
+        ("decode_efficiency", 1.0, 0.5, "tpot at large batches and short contexts"),
+        ("decode_layer_time", 0.05, 1e-4, "tpot at a batch of one"),
+    )
 )
 
 
@@ -164,7 +165,8 @@ def with_values(hardware: Hardware, values: Sequence[float]) -> Hardware:
     """
     sections: dict[str, dict[str, float]] = {}
     for parameter, value in zip(PARAMETERS, values, strict=True):
-        sections.setdefault(parameter.section, {})[parameter.field] = float(value)
+        section, field = parameter.key.split(".")
+        sections.setdefault(section, {})[field] = float(value)
     changed = {name: msgspec.structs.replace(getattr(hardware, name), **fields) for name, fields in sections.items()}
     return msgspec.structs.replace(hardware, name=f"{hardware.name}-calibrated", **changed)
 
@@ -202,7 +204,7 @@ def priors(hardware: Hardware) -> tuple[float, ...]:
 
 
 def _own(hardware: Hardware, parameter: Parameter) -> float | None:
-    value: float | None = getattr(getattr(hardware, parameter.section), parameter.field)
+    value: float | None = attrgetter(parameter.key)(hardware)
     if value is None and parameter.key == "efficiency.decode":
         return hardware.efficiency.prefill  # what a profile without it means
     return value

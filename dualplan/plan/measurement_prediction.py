@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from dualplan.errors import InputError
+from dualplan.errors import InputError, each
 from dualplan.plan.measurements import Measurement
 from dualplan.spec.parallel import Parallel, Side, hosted
 from dualplan.spec.scenario import Scenario
@@ -32,16 +32,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
 
 def cases(scenario: Scenario, measurements: Sequence[Measurement], name: str) -> tuple[Case, ...]:
     """What each measurement is computed from. Raises InputError with all problems."""
-    problems: list[str] = []
-    found: list[Case] = []
-    for one in measurements:
-        try:
-            found.append(_case(scenario, one, f"{one.file or name}:{one.line}"))
-        except InputError as error:
-            problems.extend(error.problems)
-    if problems:
-        raise InputError("", problems=problems)
-    return tuple(found)
+    return tuple(each(measurements, lambda one: _case(scenario, one, f"{one.file or name}:{one.line}")))
 
 
 def _case(scenario: Scenario, one: Measurement, where: str) -> Case:
@@ -89,7 +80,7 @@ def _engine_case(scenario: Scenario, one: Measurement, where: str) -> Case:
 
 def _parallel(scenario: Scenario, one: Measurement, side: Side, where: str) -> tuple[Parallel, int]:
     """Degrees of the measured engine, and the GPUs over which its requests are spread."""
-    from dualplan.steady.problem import hosting
+    from dualplan.steady.setup import hosting
 
     hardware = scenario.hardware if side == "prefill" else scenario.decode_hardware
     given = scenario.prefill_parallel if side == "prefill" else scenario.decode_parallel
@@ -102,7 +93,7 @@ def _parallel(scenario: Scenario, one: Measurement, side: Side, where: str) -> t
                 raise InputError(
                     where, f"{side}_nodes is missing", _nodes_hint(f"{side}_nodes") + ", or columns tp, dp, ep"
                 )
-            return hosting(scenario, side, nodes)[0], nodes * per_node
+            return hosting(scenario, side, nodes, None)[0], nodes * per_node
     parallel = _with_degrees(one, given)
     gpus = max(parallel.tp * parallel.dp, parallel.ep) if nodes is None else nodes * per_node
     return hosted(parallel, scenario.model, gpus, per_node, where=where), gpus
@@ -137,7 +128,7 @@ def of_engine(case: Case, scenario: Scenario) -> float:
     An aggregated decode step also waits for the prefills of the other n - 1 sequences of its rank, each of which starts
     once in ``generated`` steps: TPOT = step + (n - 1) / generated * pass of one prompt.
     """
-    from dualplan.model.service_times import service_times
+    from dualplan.model.service_times import from_roofline, step_time, touched
     from dualplan.plan.ratio import pass_time
     from dualplan.spec.workload import per_turn_means
 
@@ -146,11 +137,13 @@ def of_engine(case: Case, scenario: Scenario) -> float:
         return _read_rate(scenario, one)
     if one.aggregated and one.kind == "tpot":
         scenario = msgspec.structs.replace(scenario, hardware=scenario.decode_hardware)
-    times = service_times(scenario, case.prefill, case.decode)
+    times = from_roofline(scenario, case.prefill, case.decode)
     means = per_turn_means(scenario.workload)
     if one.kind == "tpot":
         batch = case.batch
-        step = times.decode_base + times.decode_slope * batch + times.decode_quadratic * batch**2
+        experts = times.decode_experts * touched(times.expert_share, batch * times.expert_ranks)
+        cache = batch * times.decode_cache.value(means.context + means.append + means.generated / 2)
+        step = step_time(times.decode_base, times.decode_slope, times.decode_quadratic, batch, experts, cache)
         if one.aggregated:
             step += max(batch - 1, 0.0) / means.generated * pass_time(times, 1, means.append, means.context)
         return float(step)
@@ -193,11 +186,10 @@ def predictor(
 
 def _of_run(laid: Cluster, trajectories: Trajectories, one: Measurement) -> float:
     from dualplan.serving.run import offline, online
+    from dualplan.spec.run import RunSpec
 
-    if one.agents is not None:
-        found = offline(laid, trajectories, one.agents, compiled=True)
-    else:
-        found = online(laid, trajectories, one.arrival_rate, compiled=True)
+    run = online if one.agents is None else offline
+    found = run(laid, trajectories, RunSpec(agents=one.agents, arrival_rate=one.arrival_rate, compiled=True))
     if found.stopped == "interrupted":
         raise KeyboardInterrupt
     value = {

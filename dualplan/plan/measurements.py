@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Literal, get_args
 
 import msgspec
 
-from dualplan.errors import InputError, did_you_mean, problem
+from dualplan.errors import InputError, did_you_mean, problem, refuse
 from dualplan.spec.choices import MODES, Mode
-from dualplan.units import parse
+from dualplan.units import number, whole
 
 Quantity = Literal["jct", "ttft", "tpot", "snic_gbps", "tokens_per_s", "turns_per_s"]
 QUANTITIES: tuple[Quantity, ...] = get_args(Quantity)
@@ -96,8 +97,7 @@ def parse_measurements(text: str, name: str) -> tuple[Measurement, ...]:
         problems.append(problem(f"{name}:{reader.line_num}", f"is not CSV: {error}"))
     if header is None and not problems:
         problems.append(problem(name, "holds no header line", "columns: " + ", ".join(COLUMNS)))
-    if problems:
-        raise InputError("", problems=problems)
+    refuse(problems)
     if not found:
         raise InputError(name, "holds no measurement", "one line each: kind, value and conditions")
     return tuple(found)
@@ -115,8 +115,7 @@ def _header(cells: list[str], where: str) -> list[str]:
         problem(where, f"{name}: the column is there twice") for name in {c for c in cells if cells.count(c) > 1}
     ]
     problems += [problem(where, f"{name}: the column is missing") for name in ("kind", "value") if name not in cells]
-    if problems:
-        raise InputError("", problems=problems)
+    refuse(problems)
     return cells
 
 
@@ -124,9 +123,9 @@ def _row(given: Mapping[str, str], line: int, where: str, problems: list[str]) -
     """One line; problems are appended."""
     before = len(problems)
 
-    def read(key: str, convert: object) -> object:
+    def read(key: str, convert: Callable[[str, str], float]) -> float | None:
         try:
-            return convert(given[key]) if key in given else None  # type: ignore[operator]
+            return convert(given[key], f"{where}: {key}") if key in given else None
         except InputError as error:
             problems.extend(error.problems)
             return None
@@ -140,15 +139,11 @@ def _row(given: Mapping[str, str], line: int, where: str, problems: list[str]) -
     dimension = DIMENSIONS.get(kind)
     if "value" not in given:
         problems.append(problem(f"{where}: value", "missing"))
-    elif dimension is not None:
-        values["value"] = read("value", lambda text: _above_zero(parse(text, dimension, f"{where}: value"), where))
-    else:
-        values["value"] = read("value", lambda text: _number(text, f"{where}: value"))
     for key in COUNTS:
-        values[key] = read(key, lambda text, key=key: _count(text, f"{where}: {key}"))
-    for key in NUMBERS:
-        values[key] = read(key, lambda text, key=key: _number(text, f"{where}: {key}", zero=key == "context"))
-    values["read_size"] = read("read_size", lambda text: _above_zero(parse(text, "B", f"{where}: read_size"), where))
+        values[key] = read(key, whole)
+    for key, unit in {"value": dimension or "1", **dict.fromkeys(NUMBERS, "1"), "read_size": "B"}.items():
+        above, least = (None, 0.0) if key == "context" else (0.0, None)
+        values[key] = read(key, partial(number, what="", dimension=unit, above=above, least=least))
     mode, values["workload"] = given.get("mode"), given.get("workload")
     values["mode"] = None if mode in SERVING else mode
     values["aggregated"] = mode == "agg" if mode in SERVING else None
@@ -195,20 +190,3 @@ def _check_conditions(kind: str, given: Mapping[str, str], where: str, problems:
             "tokens_per_s": ", or batch, append and context",
         }.get(kind, "")
         problems.append(problem(where, f"{kind} needs agents or arrival_rate{other}"))
-
-
-def _above_zero(value: float, where: str) -> float:
-    if value <= 0:
-        raise InputError(where, f"{value:g} is not above 0")
-    return value
-
-
-def _number(text: str, where: str, *, zero: bool = False) -> float:
-    value = parse(text, "1", where)
-    return value if zero and value == 0 else _above_zero(value, where)
-
-
-def _count(text: str, where: str) -> int:
-    if not (text.isascii() and text.isdigit()) or not 1 <= int(text[:12]) <= 10_000_000:
-        raise InputError(where, f'"{text[:40]}" is not a whole number above 0')
-    return int(text)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from dualplan.model.traffic import Path, Step, amount, charges, steps
-from dualplan.steady.answer import Evaluation, Load
+from dualplan.steady.answer import Evaluation
+from dualplan.steady.rate import Load
 
 
 class Movement(msgspec.Struct, frozen=True, kw_only=True):

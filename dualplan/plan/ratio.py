@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from dualplan.model import compute, kv
-from dualplan.model.service_times import Times
+from dualplan.model import compute, kv, service_times
+from dualplan.model.service_times import ServiceTimes
 from dualplan.spec.model import Model
 
 BATCH_HARDWARE = "dualpath-hopper"
@@ -62,19 +62,16 @@ def hardware_trend(hardware: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def pass_time(times: Times, batch: Any, append: Any, context: Any) -> Any:
+def pass_time(times: ServiceTimes, batch: Any, append: Any, context: Any) -> Any:
     """Time of a prefill pass of an engine with so many equal requests [s], each of ``append`` new tokens [tokens].
 
     A base, and for each request a constant, its new tokens, its cached ones and their pairs; at least the floor, which
     is what the weights take to come from HBM.
     """
-    each = times.per_request + times.per_token * append + times.per_context * context
-    each = each + times.per_token_context * append * (context + append / 2)
-    whole = times.pass_base + batch * each
-    return whole if whole > times.pass_floor else times.pass_floor
+    return service_times.pass_time(times.pass_base, 0.0, batch * times.turn_work(append, context), times.pass_floor)
 
 
-def relative_throughput(times: Times, batch: Any, append: Any, context: Any) -> Any:
+def relative_throughput(times: ServiceTimes, batch: Any, append: Any, context: Any) -> Any:
     """Requests per second of passes of ``batch`` requests, against passes of one."""
     return batch * pass_time(times, 1, append, context) / pass_time(times, batch, append, context)
 
@@ -84,8 +81,9 @@ def batch_rows(models: Iterable[str], append: int, context: int) -> dict[str, An
 
     Keys: ``rows``, ``assumptions``, ``sources``. Service times are those of the fitted set, else of the roofline.
     """
-    from dualplan.model.service_times import find_set, from_roofline, from_set
+    from dualplan.model.service_times import from_roofline, from_set
     from dualplan.plan.published.points import points
+    from dualplan.spec.fitted_sets import find_set
     from dualplan.spec.hardware import read_hardware
     from dualplan.spec.model import load_model
     from dualplan.spec.parallel import default_parallel

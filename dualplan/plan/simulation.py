@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -12,21 +11,21 @@ import numpy.typing as npt
 
 from dualplan.errors import InputError
 from dualplan.model.collectives import decode_collective_bytes_per_token, prefill_collective_bytes_per_token
-from dualplan.model.demand import scale_up_gpus
+from dualplan.model.service_times import scale_up_gpus
 from dualplan.model.traffic import SIDES, Bytes, loads, steps
 from dualplan.serving import layout as k
 from dualplan.serving.cluster import Cluster, SideLayout, cluster
-from dualplan.serving.elastic import Elastic, most_nodes
-from dualplan.serving.policies import Policies, policies
-from dualplan.serving.result import Result, Slo, open_share
-from dualplan.serving.run import DURATION, Progress, offline, online
+from dualplan.serving.elastic import most_nodes
+from dualplan.serving.policies import policies
+from dualplan.serving.result import Result, open_share
+from dualplan.serving.run import Progress, offline, online
 from dualplan.serving.trajectories import Trajectories, for_workload, from_trace, scaled, with_set_lengths
-from dualplan.spec.choices import Mode
 from dualplan.spec.hardware import Hardware
+from dualplan.spec.run import RunSpec
 from dualplan.spec.scenario import Scenario
 from dualplan.spec.workload import Workload, turns_changed
-from dualplan.steady.problem import given_collectives, kv_share
 from dualplan.steady.resources import ORDER, NodeLinks, link_resources
+from dualplan.steady.setup import given_collectives, kv_share
 
 Floats = npt.NDArray[np.float64]
 
@@ -37,136 +36,74 @@ WINDOWS = 50
 """Windows of a run in which a resource is looked at for its busiest time."""
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """How a scenario is run beside what it says itself. None: as the scenario or the default has it.
+def lay_out(scenario: Scenario, trajectories: Trajectories, spec: RunSpec) -> Cluster:
+    """The deployment of a run. Raises InputError and InfeasibleError."""
 
-    ``max_active``: agents that may have started and not ended, 0 for any number; ``clusters``: equal clusters that the
-    nodes are split into; ``elastic``: nodes change their roles.
-    """
+    def laid(most: tuple[int, int] | None = None) -> Cluster:
+        return cluster(
+            scenario,
+            trajectories,
+            mode=spec.mode,
+            policies=policies(
+                scenario.settings.policy,
+                prefill=spec.prefill_placement,
+                decode=spec.decode_placement,
+                read_side=spec.read_side,
+            ),
+            tokens_per_step=spec.tokens_per_step,
+            clusters=spec.clusters,
+            max_active=spec.max_active,
+            most_nodes=most,
+        )
 
-    mode: Mode | None = None
-    policies: Policies | None = None
-    tokens_per_step: float = 1.0
-    max_active: int = 0
-    clusters: int = 1
-    elastic: Elastic | None = None
-
-    def lay_out(self, scenario: Scenario, trajectories: Trajectories) -> Cluster:
-        """The deployment under these options. Raises InputError and InfeasibleError."""
-
-        def laid(most: tuple[int, int] | None = None) -> Cluster:
-            return cluster(
-                scenario,
-                trajectories,
-                mode=self.mode,
-                policies=self.policies or policies(scenario.settings.policy),
-                tokens_per_step=self.tokens_per_step,
-                clusters=self.clusters,
-                max_active=self.max_active,
-                most_nodes=most,
-            )
-
-        if self.elastic is None:
-            return laid()
-        if self.clusters > 1:
-            raise InputError("--elastic", "roles change within one cluster", "leave out --clusters")
-        return laid(most_nodes(laid(), self.elastic, "--elastic"))
+    return laid() if spec.elastic is None else laid(most_nodes(laid(), spec.elastic, "--elastic"))
 
 
-def trajectories_of(
-    workload: Workload,
-    *,
-    seed: int = 0,
-    trace: str | Path | None = None,
-    scales: tuple[float, float] = (1.0, 1.0),
-    agents: int | None = None,
-) -> tuple[Trajectories, Floats | None]:
+def trajectories_of(workload: Workload, spec: RunSpec) -> tuple[Trajectories, Floats | None]:
     """What the agents of a workload replay, and when they start where it is a trace that says so [s].
 
-    ``trace``: the file, for a workload that is one. ``scales`` multiply appends and generated lengths. ``agents``:
-    those of a job, where it is one. Raises InputError.
+    Follows from seed, agents, trace and scales of the run alone. Raises InputError.
     """
     arrivals = None
     if not workload.mix or turns_changed(workload):
-        made = for_workload(workload, seed=seed, agents=agents)
-    elif trace is None:
+        made = for_workload(workload, seed=spec.seed or 0, agents=spec.agents)
+    elif spec.trace is None:
         raise InputError("workload", "a trace cannot be simulated without its file", "give it as trace=FILE")
     else:
         from dualplan.trace.read import read_trace
 
-        made, arrivals = from_trace(read_trace(str(trace)), Path(trace).name)
+        made, arrivals = from_trace(read_trace(spec.trace), Path(spec.trace).name)
         made = with_set_lengths(made, workload)
-    return scaled(made, *scales, workload.max_length), arrivals
+    return scaled(made, spec.append_scale, spec.generated_scale, workload.max_length), arrivals
 
 
 def simulate(
     scenario: Scenario,
+    spec: RunSpec,
     *,
-    agents: int | None = None,
-    arrival_rate: float | None = None,
-    trace_times: bool = False,
-    duration: float | None = None,
-    warm_up: float | None = None,
-    seed: int | None = None,
-    options: Options | None = None,
-    trace: str | Path | None = None,
-    scales: tuple[float, float] = (1.0, 1.0),
     drawn: tuple[Trajectories, Floats | None] | None = None,
-    slo: Slo | None = None,
-    label: str | None = None,
     progress: Progress | None = None,
-    compiled: bool | None = None,
 ) -> Result:
-    """One run: ``agents`` that start together, arrivals at ``arrival_rate`` agents/s, or at the times of the trace.
+    """One run of a scenario. ``drawn``: trajectories and start times, where the caller has them.
 
-    Times in s. An online run takes ``duration`` (3,000 s; with ``trace_times`` a minute after the last arrival), turns
-    that end in its ``warm_up`` (a third of it; 0 with ``trace_times``) do not count. ``drawn``: trajectories and start
-    times, where the caller has them. Raises InputError, and InfeasibleError for what does not fit.
+    An online run takes 3,000 s, with ``trace_times`` a minute after the last arrival, unless a duration is given; turns
+    of its first third do not count, with ``trace_times`` all do, unless a warm-up is given. Raises InputError, and
+    InfeasibleError for what does not fit.
     """
-    given = options or Options()
-    seed = scenario.settings.seed if seed is None else seed
-    trajectories, arrivals = drawn or trajectories_of(
-        scenario.workload, seed=seed, trace=trace, scales=scales, agents=agents
-    )
-    if agents is None and not trace_times and arrival_rate is None:
-        arrival_rate = scenario.settings.demand.arrival_rate
-    if sum((agents is not None, arrival_rate is not None, trace_times)) != 1:
+    spec = spec.of(scenario)
+    if spec.find_capacity or not spec.arrives:
         raise InputError("simulate", "needs one of agents, arrival_rate and trace_times")
-    laid = given.lay_out(scenario, trajectories)
-    common: dict[str, Any] = {
-        "seed": seed,
-        "elastic": given.elastic,
-        "label": label,
-        "progress": progress,
-        "compiled": compiled,
-    }
-    if agents is not None:
-        if duration is not None or warm_up is not None:
-            raise InputError("simulate", "a job of agents runs to its end", "leave out duration and warm_up")
-        return offline(laid, trajectories, agents, **common)
-    if trace_times:
-        if arrivals is None:
-            raise InputError("--trace-times", "the workload is not a trace with times on one clock")
-        duration = float(arrivals.max()) + AFTER_TRACE if duration is None else duration
-    limits = slo or slo_of(scenario)
-    return online(
-        laid,
-        trajectories,
-        arrival_rate,
-        arrivals=arrivals if trace_times else None,
-        duration=DURATION if duration is None else duration,
-        warm_up=warm_up,
-        slo=limits,
-        **common,
-    )
-
-
-def slo_of(scenario: Scenario) -> Slo:
-    """The SLO that a scenario gives, DualPath's 4 s and 50 ms where it gives none."""
-    given = scenario.settings.slo
-    return Slo(
-        ttft=Slo().ttft if given.ttft is None else given.ttft, tpot=Slo().tpot if given.tpot is None else given.tpot
-    )
+    trajectories, arrivals = drawn or trajectories_of(scenario.workload, spec)
+    laid = lay_out(scenario, trajectories, spec)
+    if spec.agents is not None:
+        return offline(laid, trajectories, spec, progress=progress)
+    if not spec.trace_times:
+        return online(laid, trajectories, spec, progress=progress)
+    if arrivals is None:
+        raise InputError("--trace-times", "the workload is not a trace with times on one clock")
+    if spec.duration is None:
+        spec = spec.but(duration=float(arrivals.max()) + AFTER_TRACE)
+    return online(laid, trajectories, spec, arrivals=arrivals, progress=progress)
 
 
 # ---------------------------------------------------------------- resources

@@ -32,9 +32,11 @@ from dualplan.model.traffic import Bytes, Step, amount, loads, steps
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.scenario import Scenario
 from dualplan.spec.workload import Turn, Workload, mean_of, mean_turns, per_turn_means, turn_mix, with_plain_means
-from dualplan.steady.answer import Evaluation, demand_turns_per_s, evaluate
-from dualplan.steady.problem import build, prepare, reachable_read_rate, read_seconds
+from dualplan.steady.answer import Evaluation, evaluate
+from dualplan.steady.latencies import reachable_read_rate, read_seconds
+from dualplan.steady.problem import build
 from dualplan.steady.resources import NodeLinks, link_resources
+from dualplan.steady.setup import demand_turns_per_s, prepare
 
 if TYPE_CHECKING:
     from dualplan.trace.reuse import ReuseCurve
@@ -195,11 +197,11 @@ def simulated(scenario: Scenario, rate: float) -> Run:
     Raises InputError for a workload that is a trace, and where no agent ends within the run.
     """
     from dualplan.plan.simulation import simulate
-    from dualplan.serving.result import Slo
+    from dualplan.spec.run import RunSpec, Slo
 
     if scenario.workload.mix:
         raise InputError("--simulate", "the workload is a trace", "make a workload of it first: dualplan trace fit")
-    result = simulate(scenario, arrival_rate=rate, slo=Slo())
+    result = simulate(scenario, RunSpec(arrival_rate=rate, slo=Slo()))
     if result.agent_time_s.mean is None or result.stopped != "end of the run":
         what = f"{rate:.4g} agents/s are more than this deployment carries, so nothing settles"
         raise InputError("--simulate", what, "give a lower --arrival-rate")

@@ -25,11 +25,13 @@ from dualplan.errors import InputError
 from dualplan.model.closed_form import Constraint, feasible_range
 from dualplan.spec.scenario import Scenario
 from dualplan.spec.uncertain import Uncertain, uncertain_values, with_values
-from dualplan.steady.answer import check_demand, unloaded_ttft
-from dualplan.steady.problem import Problem, build, prepare, solve
+from dualplan.steady.latencies import unloaded_ttft
+from dualplan.steady.problem import Problem, build
 from dualplan.steady.ranges import saturated
+from dualplan.steady.rate import check_demand, solve
 from dualplan.steady.reasons import misfits
 from dualplan.steady.resources import storage_bandwidth
+from dualplan.steady.setup import prepare
 
 Floats = NDArray[np.float64]
 
@@ -112,7 +114,8 @@ def judge(scenario: Scenario, prefill_nodes: int, decode_nodes: int) -> Judged:
     check = check_demand(setup, turns)
     if check is not None and check.utilization > 1:
         faults.append("demand")
-    if slo.ttft is not None and unloaded_ttft(setup, problem, rate.decode_share if rate else 0) > slo.ttft:
+    share = rate.decode_share if rate else 0
+    if slo.ttft is not None and unloaded_ttft(setup, problem.demand, problem.mode, share) > slo.ttft:
         faults.append("ttft")
     if problem.tpot_unreachable:
         faults.append("tpot")

@@ -70,7 +70,8 @@ def overlay(answer: Calibration, *, name: str, extends: str, source: str, side: 
         parameter = found.parameter
         if parameter.side != side:
             continue
-        sections.setdefault(parameter.section, []).append(f"{parameter.field}: {_yaml_value(parameter, found.value)}")
+        section, field = parameter.key.split(".")
+        sections.setdefault(section, []).append(f"{field}: {_yaml_value(parameter, found.value)}")
         sources.append(f"  {parameter.key}: {json.dumps(_provenance(answer, found, source))}")
     hardware = answer.scenario.decode_hardware if side == "decode" else answer.scenario.hardware
     kinds = sorted({one.kind for one in answer.measurements})

@@ -44,7 +44,7 @@ def aligned(
 
     ``align`` has a letter a column, ``l`` or ``r``; cells may have several lines. Where the table is too wide, column
     ``wraps`` takes several lines with a hanging indent; columns that still do not fit follow in a table below, which
-    repeats the first one.
+    repeats the first one. A column that is too wide even beside the first one alone wraps as well.
     """
     room = [
         max(len(part) for line in (header, *rows) for part in line[column].split("\n")) for column in range(len(header))
@@ -52,6 +52,8 @@ def aligned(
     if wraps is not None:
         rest = len(indent) + sum(room) - room[wraps] + len(GAP) * (len(room) - 1)
         room[wraps] = min(room[wraps], max(width - rest, LEAST_WRAPPED))
+    for column in range(1, len(room)):
+        room[column] = min(room[column], max(width - len(indent) - room[0] - len(GAP), LEAST_WRAPPED))
     for number, columns in enumerate(_blocks(room, width - len(indent))):
         if number:
             yield None, ""

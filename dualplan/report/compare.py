@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from textwrap import fill
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from dualplan.plan.assumptions import assumptions
 from dualplan.plan.purchase.cost import Prices, node_price
+from dualplan.report.blocks import GAP, Block, Bullets, Paragraph, Table, table
 from dualplan.report.feasible import STILL, only_the_range
 from dualplan.report.feasible_document import document as feasible_document
 from dualplan.report.near_limit import LEAVE_ROOM, SIMULATE, near_limit
-from dualplan.report.output import Output, markdown_table
+from dualplan.report.output import Output
 from dualplan.report.scenario import output as scenario_output
 from dualplan.report.scenario import value_text
 from dualplan.steady.answer import Evaluation
 from dualplan.steady.resources import TITLES
 from dualplan.units import significant
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 SCHEMA = "dualplan/compare/1"
 SAME = 1e-9
@@ -88,8 +85,8 @@ def output(compared: Compared) -> Output:
     return Output(
         data=data,
         rows=rows,
-        text=lambda console: show(compared, console),
-        markdown=lambda: markdown(compared),
+        view=lambda: view(compared),
+        document=lambda: paper(compared),
     )
 
 
@@ -261,52 +258,37 @@ def difference_rows(compared: Compared) -> list[list[str]]:
     ]
 
 
-def show(compared: Compared, console: Console) -> None:
+def view(compared: Compared) -> Iterator[Block]:
     """The verdict, the figures, and the inputs that differ."""
-    from rich.padding import Padding
-    from rich.table import Table
-
-    def table(rows: list[list[str]], first: str) -> None:
-        view = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-        view.add_column(first, overflow="fold")
-        for name in compared.names:
-            view.add_column(name, overflow="fold")
-        for row in rows:
-            view.add_row(*(cell if len(cell) <= LONGEST else cell[: LONGEST - 4] + " ..." for cell in row))
-        console.print(Padding(view, (0, 0, 0, 2), expand=False))
-
     for line in verdict(compared):
-        text = fill(line, console.width, initial_indent="  ", subsequent_indent="    ")
-        console.print(text, style="bold", soft_wrap=True)
-    console.print()
-    table(figure_rows(compared), "")
+        yield Paragraph(line, "lead")
+    yield from (GAP, _table(compared, "", figure_rows(compared)))
     for text in remarks(compared):
-        console.print(fill(text, console.width, initial_indent="  ", subsequent_indent="    "), soft_wrap=True)
-    console.print()
+        yield Paragraph(text)
+    yield GAP
     differences = difference_rows(compared)
     if differences:
-        table(differences, "Inputs that differ")
+        yield _table(compared, "Inputs that differ", differences)
     else:
-        console.print("  No input differs.")
+        yield Paragraph("No input differs.")
+
+
+def paper(compared: Compared) -> Iterator[Block]:
+    """The same as a document, with cells as long as they are."""
+    yield Paragraph(" / ".join(compared.names), "title")
+    yield Bullets((*verdict(compared), *remarks(compared)))
+    yield _table(compared, "figure", figure_rows(compared), longest=None)
+    differences = difference_rows(compared)
+    if differences:
+        yield _table(compared, "input", differences, longest=None)
 
 
 LONGEST = 60
 """Characters of a cell for people."""
 
 
-def markdown(compared: Compared) -> str:
-    """Two tables: figures, and inputs that differ."""
-    lines = [
-        f"## {' / '.join(compared.names)}".replace("<", "&lt;"),
-        "",
-        *(f"- {line}" for line in (*verdict(compared), *remarks(compared))),
-        "",
-    ]
-
-    def table(first: str, rows: list[list[str]]) -> str:
-        heads = [first, *compared.names]
-        return markdown_table([dict(zip(heads, row, strict=True)) for row in rows])
-
-    text = "\n".join(lines) + "\n" + table("figure", figure_rows(compared))
-    differences = difference_rows(compared)
-    return text + ("\n" + table("input", differences) if differences else "")
+def _table(compared: Compared, first: str, rows: list[list[str]], longest: int | None = LONGEST) -> Table:
+    """Rows of a heading and a cell a scenario."""
+    cells = [[c if longest is None or len(c) <= longest else f"{c[: longest - 4]} ..." for c in row] for row in rows]
+    count = 1 + len(compared.names)
+    return table("", (first, *compared.names), cells, "l" * count, flow="f" * count)

@@ -3,94 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import msgspec
 
 from dualplan.nomenclature import QUANTITIES
 from dualplan.plan.assumptions import assumptions, inputs_sha256, sources
-from dualplan.plan.explain.equation import GROUPS, Equation
+from dualplan.plan.explain.equation import GROUPS, RELATIONS, Equation
 from dualplan.plan.explain.notation import Input, quantity_text
 from dualplan.plan.explain.parameters import Parameter, is_plain
 from dualplan.plan.explain.sensitivity import Bar, Elasticity
 from dualplan.plan.explain.solve_for import RangeName, Solution
-from dualplan.report.columns import print_table
+from dualplan.report.blocks import GAP, Block, Bullets, Formula, Paragraph, Role, Typed, table
+from dualplan.report.blocks import Equation as BlockEquation
 from dualplan.report.feasible import headline, ratio_text
+from dualplan.report.feasible_document import INPUTS
 from dualplan.report.output import Output
+from dualplan.report.records import pick, pick_all
+from dualplan.report.renderers.latex import latex_document
 from dualplan.steady.answer import Evaluation
 from dualplan.steady.resources import TITLES
 from dualplan.units import significant
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
 SCHEMA = "dualplan/explain/1"
+ELASTICITY = """
+    parameter=parameter.name key=parameter.key value unit=parameter.unit turns_per_s lower upper method
+"""
 MOST_DIGITS = 30
 """Longer fractions are for machines."""
 
 
 def output(answer: Evaluation, found: Sequence[Equation], *, whole: bool) -> Output:
     """Equations of an answer; ``whole``: with derivation and symbols, else one line each."""
-    rows = [_record(equation) for equation in found]
+    rows = pick_all(found, RECORD)
     return Output(
         data=_document(answer, {"equations": rows}),
         rows=rows,
-        text=lambda console: _show(answer, found, console, whole=whole),
-        markdown=lambda: markdown(answer, found),
+        view=lambda: view(answer, found, whole=whole),
+        document=lambda: paper(answer, found),
     )
 
 
 def _document(answer: Evaluation, body: dict[str, Any]) -> dict[str, Any]:
-    scenario = answer.scenario
     return {
         "schema": SCHEMA,
-        "name": scenario.settings.name,
-        "hardware": scenario.hardware.name,
-        "decode_hardware": scenario.decode_hardware.name,
-        "model": scenario.model.name,
-        "workload": scenario.workload.name,
-        "mode": scenario.settings.mode,
+        **pick(answer.scenario, f"{INPUTS} mode=settings.mode"),
         "prefill_nodes": answer.prefill_nodes,
         "decode_nodes": answer.decode_nodes,
         "pd_ratio": answer.prefill_nodes / answer.decode_nodes,
         **body,
         "assumptions": list(assumptions(answer)),
-        "sources": sources(scenario),
+        "sources": sources(answer.scenario),
         "inputs_sha256": inputs_sha256(answer),
     }
 
 
-def _record(equation: Equation) -> dict[str, Any]:
-    return {
-        "name": equation.name,
-        "kind": equation.kind,
-        "group": equation.group,
-        "title": equation.title,
-        "symbol": equation.symbol,
-        "relation": equation.relation,
-        "latex": equation.latex,
-        "text": equation.text,
-        "mathml": equation.mathml,
-        "substituted": equation.substituted,
-        "substituted_latex": equation.substituted_latex,
-        "value": equation.value,
-        "unit": equation.unit,
-        "exact": equation.exact,
-        "derivation": list(equation.derivation),
-        "inputs": [_input(entry) for entry in equation.inputs],
-        "source": equation.source,
-    }
-
-
-def _input(entry: Input) -> dict[str, Any]:
-    return {
-        "name": entry.name,
-        "symbol": entry.symbol,
-        "latex": entry.latex,
-        "value": entry.value,
-        "unit": entry.unit,
-        "meaning": entry.meaning,
-        "source": entry.source,
-    }
+RECORD = """
+    name kind group title symbol relation latex text mathml substituted substituted_latex value unit exact derivation
+    inputs source
+"""
 
 
 def _by_group(found: Iterable[Equation]) -> Iterator[tuple[str, list[Equation]]]:
@@ -129,31 +100,25 @@ def _entry(name: str, symbol: str, value: float, unit: str, meaning: str) -> Inp
 # ---------------------------------------------------------------- people
 
 
-def _wrapped(console: Console, text: str, style: str | None = None, *, indent: str = "  ", hanging: int = 4) -> None:
-    width = max(console.width, 40)
-    lines = wrap(text, width, initial_indent=indent, subsequent_indent=indent + " " * hanging, break_on_hyphens=False)
-    for line in lines or [indent]:
-        console.print(line, style=style, soft_wrap=True)
-
-
-def _show(answer: Evaluation, found: Sequence[Equation], console: Console, *, whole: bool) -> None:
-    _wrapped(console, headline(answer), indent="", hanging=2)
+def view(answer: Evaluation, found: Sequence[Equation], *, whole: bool) -> Iterator[Block]:
+    """Equations by group, and the symbols in them."""
+    yield Paragraph(headline(answer), indent=0)
     for about, members in _by_group(found):
-        console.print()
-        _wrapped(console, about, "bold", indent="")
+        yield from (GAP, _line(about, "lead", indent=0))
         for equation in members:
             if whole:
-                _show_whole(equation, console)
+                yield from _whole(equation)
             else:
-                _wrapped(console, _with_value(equation) if equation.relation == "=" else _bound(equation))
-    console.print()
-    _show_symbols(_symbols(found) if whole else _all_symbols(answer, found), console)
+                yield _line(_with_value(equation) if equation.relation == "=" else _bound(equation))
+    yield from (GAP, *_symbol_lines(_symbols(found) if whole else _all_symbols(answer, found)))
     if not whole:
-        console.print()
         hint = "With a name (of a resource as feasible prints it, a quantity or a group): derivation and numbers."
-        _wrapped(console, hint, "dim", indent="", hanging=0)
         names = ", ".join(dict.fromkeys(equation.name for equation in found))
-        _wrapped(console, "Names: " + names, "dim", indent="", hanging=2)
+        yield from (GAP, Paragraph(hint, "note", indent=0, hanging=0), Paragraph(f"Names: {names}", "note", indent=0))
+
+
+def _line(text: str, role: Role = "", indent: int = 2) -> Paragraph:
+    return Paragraph(text, role, indent, hanging=4)
 
 
 def _value(equation: Equation) -> str:
@@ -171,26 +136,23 @@ def _bound(equation: Equation) -> str:
     return f"{equation.text} = {_value(equation)}   ({title})"
 
 
-def _show_whole(equation: Equation, console: Console) -> None:
-    console.print()
-    _wrapped(console, equation.title, "bold")
-    _wrapped(console, equation.text)
+def _whole(equation: Equation) -> Iterator[Block]:
+    yield from (GAP, _line(equation.title, "lead"), _line(equation.text))
     exact = f"   exactly {equation.exact}" if equation.exact and len(equation.exact) <= MOST_DIGITS else ""
     if not equation.text.endswith(equation.substituted):
-        _wrapped(console, f"{equation.relation} {equation.substituted}{exact}", indent="    ")
-    for line in equation.derivation:
-        _wrapped(console, f"- {line}", "dim", hanging=2)
+        yield _line(f"{equation.relation} {equation.substituted}{exact}", indent=4)
+    yield Bullets(equation.derivation, "note")
 
 
-def _show_symbols(found: Sequence[Input], console: Console) -> None:
+def _symbol_lines(found: Sequence[Input]) -> Iterator[Block]:
     if not found:
         return
-    console.print("Symbols", style="bold")
+    yield Paragraph("Symbols", "lead", indent=0)
     width = max(len(entry.symbol) for entry in found)
     values = [quantity_text(entry.value, entry.unit) for entry in found]
     room = max(len(value) for value in values)
     for entry, value in zip(found, values, strict=True):
-        _wrapped(console, f"{entry.symbol:<{width}}  {value:>{room}}  {entry.meaning}", hanging=width + room + 4)
+        yield Paragraph(f"{entry.symbol:<{width}}  {value:>{room}}  {entry.meaning}", hanging=width + room + 4)
 
 
 def with_equations(output: Output, found: Sequence[Equation], binding: str | None, ends: Sequence[str]) -> Output:
@@ -199,108 +161,52 @@ def with_equations(output: Output, found: Sequence[Equation], binding: str | Non
     """
     wanted = [("turns_per_s", "value"), (binding, "capacity"), *((name, "bound") for name in ends)]
 
-    def text(console: Console) -> None:
-        output.text(console)
-        console.print()
-        console.print("Equations (all of them: dualplan explain)", style="bold")
+    def view() -> Iterator[Block]:
+        yield from output.view()
+        yield from (GAP, Paragraph("Equations (all of them: dualplan explain)", "lead", indent=0))
         for equation in found:
             if (equation.name, equation.kind) in wanted:
-                _wrapped(console, f"{equation.title}: {equation.text}")
-                _wrapped(console, f"{equation.relation} {equation.substituted}", indent="      ")
+                yield _line(f"{equation.title}: {equation.text}")
+                yield _line(f"{equation.relation} {equation.substituted}", indent=6)
 
-    data = {**output.data, "equations": [_record(equation) for equation in found]}
-    return Output(data=data, rows=output.rows, text=text, markdown=output.markdown)
+    data = {**output.data, "equations": pick_all(found, RECORD)}
+    return msgspec.structs.replace(output, data=data, view=view)
 
 
 # ---------------------------------------------------------------- documents
 
 
-def markdown(answer: Evaluation, found: Sequence[Equation]) -> str:
-    """A Markdown document with LaTeX between dollar signs."""
-    lines = [f"# {headline(answer)}", ""]
+def paper(answer: Evaluation, found: Sequence[Equation]) -> Iterator[Block]:
+    """The equations with derivation, numbers and sources, and the symbols."""
+    yield Paragraph(headline(answer), "title")
     for about, members in _by_group(found):
-        lines += [f"## {about}", ""]
+        yield Paragraph(about, "heading")
         for equation in members:
-            lines += [f"### {_escaped(equation.title)} (`{equation.name}`)", ""]
-            lines += [f"$${equation.latex}$$", ""]
-            if not equation.latex.endswith(f" {equation.substituted_latex}"):
-                lines += [f"$${_relation(equation)} {equation.substituted_latex}$$", ""]
-            lines += [f"- {_escaped(line)}" for line in equation.derivation]
-            lines += [f"- source: {_escaped(equation.source)}", ""]
-    lines += ["## Symbols", "", "| symbol | value | meaning |", "|---|--:|---|"]
-    for entry in _symbols(found):
-        value = quantity_text(entry.value, entry.unit)
-        lines.append(f"| ${entry.latex}$ | {value} | {_escaped(entry.meaning)} |")
-    return "\n".join(lines) + "\n"
-
-
-def _relation(equation: Equation) -> str:
-    return {"=": "=", "≥": r"\ge", "≤": r"\le"}[equation.relation]
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*")
-
-
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "·": r"$\cdot$",
-    "≥": r"$\ge$",
-    "≤": r"$\le$",
-}
-
-
-def latex_text(text: str) -> str:
-    """Text with everything that LaTeX would read as a command made literal; Greek letters as LaTeX has them."""
-    greek = {quantity.symbol: quantity.latex for quantity in QUANTITIES.values() if not quantity.symbol.isascii()}
-    escaped = "".join(_LATEX.get(char, char) for char in text)
-    for symbol, latex in sorted(greek.items(), key=lambda pair: -len(pair[0])):
-        escaped = escaped.replace(symbol.replace("_", r"\_"), f"${latex}$")
-    return escaped
-
-
-def latex_document(answer: Evaluation, found: Sequence[Equation]) -> str:
-    """A LaTeX document of its own."""
-    symbols = _symbols(found)
-    lines = [
-        r"\documentclass{article}",
-        r"\usepackage[utf8]{inputenc}",
-        r"\usepackage{amsmath}",
-        r"\begin{document}",
-        r"\section*{" + latex_text(headline(answer)) + "}",
+            yield BlockEquation(
+                title=(equation.title, " (", Typed(equation.name), ")"),
+                mathml=equation.mathml,
+                latex=equation.latex,
+                latex_numbers=_numbers(equation),
+                derivation=(*equation.derivation, f"source: {equation.source}"),
+            )
+    yield Paragraph("Symbols", "heading")
+    rows = [
+        (Formula(entry.latex, entry.symbol), quantity_text(entry.value, entry.unit), entry.meaning)
+        for entry in _symbols(found)
     ]
-    for about, members in _by_group(found):
-        lines.append(r"\section{" + latex_text(about) + "}")
-        for equation in members:
-            lines.append(r"\subsection*{" + latex_text(equation.title) + "}")
-            relation = _relation(equation)
-            rows = [_aligned(equation, relation)]
-            if not equation.latex.endswith(f" {equation.substituted_latex}"):
-                rows.append(rf"&{relation} {equation.substituted_latex}")
-            lines += [r"\begin{align*}", " \\\\\n".join(rows), r"\end{align*}"]
-            if equation.derivation:
-                lines.append(r"\begin{itemize}")
-                lines += [r"\item " + latex_text(line) for line in equation.derivation]
-                lines.append(r"\end{itemize}")
-    lines += [r"\section*{Symbols}", r"\begin{itemize}"]
-    for entry in symbols:
-        value = latex_text(quantity_text(entry.value, entry.unit))
-        lines.append(rf"\item ${entry.latex}$ = {value}: {latex_text(entry.meaning)}")
-    return "\n".join([*lines, r"\end{itemize}", r"\end{document}"]) + "\n"
+    yield table("", ("symbol", "value", "meaning"), rows, "lrl")
 
 
-def _aligned(equation: Equation, relation: str) -> str:
-    left, right = equation.latex.split(f" {relation} ", 1)
-    return f"{left} &{relation} {right}"
+def _numbers(equation: Equation) -> str:
+    """The right side in numbers, where it is not one already."""
+    if equation.latex.endswith(f" {equation.substituted_latex}"):
+        return ""
+    return f"{RELATIONS[equation.relation]} {equation.substituted_latex}"
+
+
+def latex(answer: Evaluation, found: Sequence[Equation]) -> str:
+    """The equations as a LaTeX document."""
+    return latex_document(headline(answer), _by_group(found), _symbols(found))
 
 
 # ---------------------------------------------------------------- solve for
@@ -311,29 +217,26 @@ def solution_output(answer: Evaluation, name: str, which: RangeName, found: Solu
     if isinstance(found, str):
         body: dict[str, Any] = {"solve_for": name, "value": None, "exact": None, "constraint": None, "reason": found}
         data = _document(answer, body)
-        return Output(data=data, rows=[body], text=lambda console: _wrapped(console, f"No answer: {found}.", indent=""))
+        return Output(data=data, rows=[body], view=lambda: [_line(f"No answer: {found}.", indent=0)])
     parameter = found.parameter
     body = {
         "solve_for": parameter.name,
         "key": parameter.key,
-        "value": found.value,
-        "exact": found.exact,
-        "unit": parameter.unit,
-        "constraint": found.constraint,
+        **pick(found, "value exact unit=parameter.unit constraint"),
         "valid": {"lower": found.valid[0], "upper": found.valid[1]},
         "now": found.now,
         "holds": found.holds,
         "method": found.method,
         "range": None if found.target else which,
         "target": None if found.target is None else {found.target[0]: found.target[1]},
-        "ends": [{"value": end.value, "exact": end.exact, "constraint": end.constraint} for end in found.ends],
+        "ends": pick_all(found.ends, "value exact constraint"),
         "reason": None,
         "note": SCALED if _scales_turns(answer, found) else None,
     }
     return Output(
         data=_document(answer, body),
         rows=[{key: value for key, value in body.items() if key != "ends"}],
-        text=lambda console: _show_solution(answer, found, which, console),
+        view=lambda: solution_view(answer, found, which),
     )
 
 
@@ -345,7 +248,8 @@ def _scales_turns(answer: Evaluation, found: Solution) -> bool:
     return found.parameter.workload and not is_plain(answer.scenario.workload)
 
 
-def _show_solution(answer: Evaluation, found: Solution, which: RangeName, console: Console) -> None:
+def solution_view(answer: Evaluation, found: Solution, which: RangeName) -> Iterator[Block]:
+    """The value, what holds there, and where the answer is valid."""
     parameter = found.parameter
 
     def amount(value: float) -> str:
@@ -353,18 +257,17 @@ def _show_solution(answer: Evaluation, found: Solution, which: RangeName, consol
 
     shown = found.exact is not None and len(found.exact) <= MOST_DIGITS and found.exact != str(int(found.value))
     exact = f" (exactly {found.exact})" if shown else ""
-    _wrapped(console, headline(answer), indent="", hanging=2)
-    console.print()
-    _wrapped(console, f"{parameter.name} = {amount(found.value)}{exact}", "bold")
+    yield from (Paragraph(headline(answer), indent=0), GAP)
+    yield _line(f"{parameter.name} = {amount(found.value)}{exact}", "lead")
     title = TITLES.get(found.constraint, found.constraint)
     if found.target:
         rate = f"{found.target[1]:g} {'turns/s' if found.target[0] == 'turns_per_s' else 'agents/s'}"
-        _wrapped(console, f"There {rate} are reached, everything else as it is; {title} binds.")
+        yield _line(f"There {rate} are reached, everything else as it is; {title} binds.")
         what = f"{rate} are met"
     else:
         hits = " with hit bytes only" if which == "paper" else ""
         ratio = "" if parameter.name == "pd_ratio" else f" {ratio_text(answer)}"
-        _wrapped(console, f"There P/D{ratio} sits on the end of its range{hits}, set by {title}.")
+        yield _line(f"There P/D{ratio} sits on the end of its range{hits}, set by {title}.")
         what = f"P/D{ratio} lies inside its range"
     low, high = found.valid
     if low is not None and high is not None:
@@ -372,14 +275,14 @@ def _show_solution(answer: Evaluation, found: Solution, which: RangeName, consol
     else:
         interval = f"from {amount(low)} on" if low is not None else f"up to {amount(high or 0.0)}"
     now = f"; now {amount(found.now)}" if found.now is not None else ""
-    _wrapped(console, f"Valid: {what} {interval}{now}.")
+    yield _line(f"Valid: {what} {interval}{now}.")
     if parameter.whole and found.value != int(found.value):
         whole = int(found.value) if high == found.value else int(found.value) + 1
-        _wrapped(console, f"In whole numbers: {whole}.")
+        yield _line(f"In whole numbers: {whole}.")
     how = "exact, from the formula" if found.method == "exact" else "numeric, by bracketing"
     if _scales_turns(answer, found):
         how += f"; {SCALED}"
-    _wrapped(console, f"{parameter.meaning} ({parameter.key}); {how}", "dim")
+    yield _line(f"{parameter.meaning} ({parameter.key}); {how}", "note")
 
 
 # ---------------------------------------------------------------- elasticities
@@ -389,26 +292,9 @@ def elasticity_output(
     answer: Evaluation, found: Sequence[Elasticity], bars: Sequence[Bar], spread: float, held: Sequence[Parameter]
 ) -> Output:
     """How rate and range follow each quantity; ``held``: those that a fitted set keeps out."""
-    rows = [
-        {
-            "parameter": entry.parameter.name,
-            "key": entry.parameter.key,
-            "value": entry.value,
-            "unit": entry.parameter.unit,
-            "turns_per_s": entry.turns_per_s,
-            "lower": entry.lower,
-            "upper": entry.upper,
-            "method": entry.method,
-        }
-        for entry in found
-    ]
+    rows = pick_all(found, ELASTICITY)
     tornado = [
-        {
-            "parameter": bar.parameter.name,
-            "low_value": bar.low_value,
-            "high_value": bar.high_value,
-            "turns_per_s": {"low": bar.low, "base": bar.base, "high": bar.high},
-        }
+        pick(bar, "parameter=parameter.name low_value high_value") | {"turns_per_s": pick(bar, "low base high")}
         for bar in bars
     ]
     kept = [parameter.name for parameter in held]
@@ -416,25 +302,21 @@ def elasticity_output(
     return Output(
         data=_document(answer, body),
         rows=rows,
-        text=lambda console: _show_elasticities(answer, found, bars, spread, kept, console),
+        view=lambda: elasticity_view(answer, found, bars, spread, kept),
     )
 
 
-def _show_elasticities(
-    answer: Evaluation,
-    found: Sequence[Elasticity],
-    bars: Sequence[Bar],
-    spread: float,
-    held: Sequence[str],
-    console: Console,
-) -> None:
+def elasticity_view(
+    answer: Evaluation, found: Sequence[Elasticity], bars: Sequence[Bar], spread: float, held: Sequence[str]
+) -> Iterator[Block]:
+    """Elasticities, then the rate at both ends of each quantity."""
+
     def show(value: float | None) -> str:
         return "-" if value is None else f"{value:+.2f}" if abs(value) > 5e-4 else "0"
 
-    _wrapped(console, headline(answer), indent="", hanging=2)
-    console.print()
-    console.print("Per cent of change for one per cent more", style="bold")
-    cells = [
+    yield from (Paragraph(headline(answer), indent=0), GAP)
+    yield Paragraph("Per cent of change for one per cent more", "lead", indent=0)
+    rows = [
         (
             entry.parameter.name,
             quantity_text(entry.value, entry.parameter.unit),
@@ -443,17 +325,16 @@ def _show_elasticities(
         for entry in found
     ]
     heads = ("", "now", "turns/s", "P/D low", "P/D high")
-    print_table(console, heads, cells, "lrrrr", indent="  ", head="dim")
+    yield table("", heads, rows, "lrrrr", below=True, head="note")
     if bars:
-        console.print()
-        console.print(f"turns/s with each {spread:.0%} lower and higher".replace("%", " %"), style="bold")
-        cells = [(bar.parameter.name, *(_changed(value, bar.base) for value in (bar.low, bar.high))) for bar in bars]
-        print_table(console, ("", "lower", "higher"), cells, "lrr", indent="  ", head="dim")
-    console.print()
-    _wrapped(console, "- exact derivatives of what holds now, central differences where there is no formula", "dim")
+        yield from (GAP, Paragraph(f"turns/s with each {100 * spread:.0f} % lower and higher", "lead", indent=0))
+        changes = [(bar.parameter.name, _changed(bar.low, bar.base), _changed(bar.high, bar.base)) for bar in bars]
+        yield table("", ("", "lower", "higher"), changes, "lrr", below=True, head="note")
+    yield GAP
+    yield _line("- exact derivatives of what holds now, central differences where there is no formula", "note")
     if held:
         what = "- compute times are fitted on the machine as it is, so these do not enter: "
-        _wrapped(console, what + ", ".join(held), "dim")
+        yield _line(what + ", ".join(held), "note")
 
 
 def _changed(rate: float, base: float) -> str:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from dualplan.plan.assumptions import assumptions, deciding
+from dualplan.report.blocks import GAP, Block, Bullets, Drawing, Facts, Paragraph, Table, table
 from dualplan.report.feasible_document import document
 from dualplan.report.near_limit import LEAVE_ROOM, SIMULATE, near_limit
 from dualplan.report.output import Output
 from dualplan.spec.workload import mean_turns
-from dualplan.steady.answer import Evaluation, Load
+from dualplan.steady.answer import Evaluation
+from dualplan.steady.rate import Load
 from dualplan.steady.resources import TITLES, few
 from dualplan.units import many_times, show, significant
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from dualplan.plan.uncertainty import Uncertainty
 
 BAR_ENDS = (0.1, 10.0)
@@ -34,8 +35,8 @@ def output(answer: Evaluation, uncertainty: Uncertainty | None = None, *, verbos
     return Output(
         data=data,
         rows=[_row(data)],
-        text=lambda console: show_answer(answer, console, uncertainty, verbose=verbose),
-        markdown=lambda: markdown(answer, uncertainty),
+        view=lambda: view(answer, uncertainty, verbose=verbose),
+        document=lambda: paper(answer, uncertainty),
     )
 
 
@@ -69,39 +70,40 @@ def ratio_text(answer: Evaluation) -> str:
 
 
 def verdict(answer: Evaluation) -> list[str]:
-    """The answer in lines without style: verdict, rate, bottleneck, demand."""
+    """The answer in a line, or in one for each reason."""
+    if not answer.feasible:
+        return [f"NOT FEASIBLE   {answer.reasons[0]}", *answer.reasons[1:]]
     found = answer.ranges.all_traffic
-    if answer.feasible:
-        inside = f"P/D {ratio_text(answer)} lies inside {_bound(found.lower, '0')} .. {_bound(found.upper, 'no limit')}"
-        lines = [f"FEASIBLE   {'no link limits P/D' if found.lower is found.upper is None else inside}"]
-    else:
-        lines = [f"NOT FEASIBLE   {answer.reasons[0]}", *answer.reasons[1:]]
-        if only_the_range(answer):
-            lines.append(f"Still      {STILL}")
+    inside = f"P/D {ratio_text(answer)} lies inside {_bound(found.lower, '0')} .. {_bound(found.upper, 'no limit')}"
+    return [f"FEASIBLE   {'no link limits P/D' if found.lower is found.upper is None else inside}"]
+
+
+def answer_facts(answer: Evaluation) -> list[tuple[str, str]]:
+    """Key and text of rate, bottleneck, demand and times."""
+    facts = [("Still", STILL)] if only_the_range(answer) else []
     turns = answer.turns_per_s
     if not turns:
-        return lines
+        return facts
     rate = f"{significant(turns)} turns/s ({significant(turns / mean_turns(answer.scenario.workload))} agents/s, "
     rate += f"{show(turns * answer.demand.prompt_tokens, '').strip()} prompt tok/s)"
     if answer.speedup_over_basic is not None and answer.scenario.settings.mode != "basic":
         rate += f" · {significant(answer.speedup_over_basic)}x basic at this P/D"
-    lines.append(rate)
-    lines.append(f"Bound by   {_bound_by(answer)}")
+    facts += [("", rate), ("Bound by", _bound_by(answer))]
     check = answer.demand_check
     if check is not None:
         used = check.utilization
         share = f"{100 * used:.0f} % of" if used < 2 else f"{significant(used)} times"
         share += f" the rate, head-room {_times(check.headroom)}"
-        lines.append(f"Demand     {significant(check.turns_per_s)} turns/s: {share}")
+        facts.append(("Demand", f"{significant(check.turns_per_s)} turns/s: {share}"))
         if near := near_limit(used, LEAVE_ROOM if answer.classes else SIMULATE):
-            lines.append(f"Near limit {near}")
-    where = "At that   " if check is None or check.utilization > 1 else "At demand "
+            facts.append(("Near limit", near))
     times = f"unloaded TTFT of a mean turn {show(answer.ttft_unloaded_s, 's')} (a lower bound), TPOT "
-    lines.append(f"{where} {times}{show(answer.tpot_s, 's')}")
+    where = "At that" if check is None or check.utilization > 1 else "At demand"
+    facts.append((where, times + show(answer.tpot_s, "s")))
     if answer.pairs is not None and not answer.scenario.variants:
         gap = answer.pairs.turns_per_s / answer.closed_form_turns_per_s - 1
-        lines.append(f"Checked    the flow problem over all pairs of nodes gives the same rate to {abs(gap):.1e}")
-    return lines
+        facts.append(("Checked", f"the flow problem over all pairs of nodes gives the same rate to {abs(gap):.1e}"))
+    return facts
 
 
 STILL = "the rate holds: the range asks more, that storage NICs could run at line rate"
@@ -200,52 +202,58 @@ def range_bar(answer: Evaluation, width: int) -> tuple[str, str]:
     return "|" + "".join(cells) + "|", " " + "".join(labels).rstrip()
 
 
-def show_answer(
-    answer: Evaluation, console: Console, uncertainty: Uncertainty | None = None, *, verbose: bool = False
-) -> None:
-    """Print the human view: the answer, the ranges, the resources, and what was assumed that bears on this answer;
+def view(answer: Evaluation, uncertainty: Uncertainty | None = None, *, verbose: bool = False) -> Iterator[Block]:
+    """What people see: the answer, the ranges, the resources, and what was assumed that bears on this answer;
     ``verbose``: all that was assumed.
     """
-    from rich.text import Text
-
-    width = min(console.width, 100)
-
-    def line(text: str = "", style: str = "", indent: int = 2) -> None:
-        console.print(Text(" " * indent + text if text else "", style=style), overflow="fold")
-
-    def wrapped(text: str, style: str = "", indent: int = 2, hanging: int = 2) -> None:
-        for part in _wrapped(text, width - indent, hanging):
-            line(part, style, indent)
-
-    wrapped(headline(answer), "bold", indent=0, hanging=2)
-    line()
-    lines = verdict(answer)
-    count = 1 if answer.feasible else len(answer.reasons)
-    for text in lines[:count]:
-        wrapped(text, "bold green" if answer.feasible else "bold red")
-    for text in lines[count:]:
-        wrapped(text, hanging=11)
-    if uncertainty is not None:
-        from dualplan.report.uncertainty import lines as uncertainty_lines
-
-        for text in uncertainty_lines(uncertainty):
-            wrapped(text, hanging=11)
-    line()
-    _show_ranges(answer, console, width)
+    yield from _answer(answer, uncertainty)
+    yield GAP
+    yield _ranges(answer)
+    yield Drawing(lambda width: _labelled_bar(answer, width))
     if answer.classes:
-        line()
-        _show_classes(answer, console)
+        yield from (GAP, _classes(answer))
     if answer.splits:
-        line()
-        _show_splits(answer, console)
+        yield from (GAP, _splits(answer))
     if answer.turns_per_s:
-        line()
-        _show_resources(answer, console, width)
-    line()
+        yield GAP
+        yield from _resources(answer)
     every, matter = assumptions(answer), deciding(answer)
-    wrapped(_assumed(len(every), len(every) if verbose else len(matter)), "dim")
-    for text in every if verbose else matter:
-        wrapped(f"- {text}", "dim")
+    shown = every if verbose else matter
+    yield from (GAP, Paragraph(_assumed(len(every), len(shown)), "note"), Bullets(tuple(shown), "note"))
+
+
+def paper(answer: Evaluation, uncertainty: Uncertainty | None = None) -> Iterator[Block]:
+    """The blocks of a document: as the view, with all resources and assumptions."""
+    yield from _answer(answer, uncertainty)
+    if uncertainty is not None:
+        from dualplan.report.uncertainty import influences
+
+        yield influences(uncertainty)
+    yield _ranges(answer, "set by")
+    if answer.classes:
+        yield _classes(answer)
+    rows = [
+        (
+            _name(load),
+            *(_amount(value, load.unit) for value in (load.load, load.capacity)),
+            f"{100 * load.utilization:.1f} %",
+        )
+        for load in answer.loads
+    ]
+    yield table("", ("resource", "load", "capacity", "used"), rows, "lrrr")
+    yield from (Paragraph("Assumed:"), Bullets(tuple(assumptions(answer))))
+
+
+def _answer(answer: Evaluation, uncertainty: Uncertainty | None) -> Iterator[Block]:
+    yield from (Paragraph(headline(answer), "title"), GAP)
+    for text in verdict(answer):
+        yield Paragraph(text, "good" if answer.feasible else "bad")
+    facts = answer_facts(answer)
+    if uncertainty is not None:
+        from dualplan.report.uncertainty import facts as uncertainty_facts
+
+        facts += uncertainty_facts(uncertainty)
+    yield Facts(tuple(facts))
 
 
 def _assumed(every: int, shown: int) -> str:
@@ -254,94 +262,70 @@ def _assumed(every: int, shown: int) -> str:
     return f"Assumed ({shown} of {every}: what bears on this answer; all: --verbose or --json)"
 
 
-def _show_ranges(answer: Evaluation, console: Console, width: int) -> None:
-    from rich.padding import Padding
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", width=width - 2)
-    rows = range_rows(answer)
-    for header, fixed in (("P/D range", True), ("lower", True), ("", False), ("upper", True), ("", False)):
-        table.add_column(header, no_wrap=fixed, ratio=None if fixed else 1)
-    for row in rows:
-        table.add_row(*row)
-    console.print(Padding(table, (0, 0, 0, 2), expand=False))
-    first = max(len(row[0]) for row in rows) + 2
-    for name, text in zip(("  all traffic", ""), range_bar(answer, width - first - 10), strict=True):
-        console.print(f"{name:<{first}}  {text}")
+def _ranges(answer: Evaluation, by: str = "") -> Table:
+    return table("", ("P/D range", "lower", by, "upper", by), range_rows(answer), "lllll", flow="..s.s")
 
 
-def class_rows(answer: Evaluation) -> list[list[str]]:
+def _labelled_bar(answer: Evaluation, width: int) -> list[str]:
+    """The bar of the range beside its name, aligned with the table above."""
+    first = max(len(row[0]) for row in range_rows(answer)) + 2
+    names = ("all traffic", "")
+    return [f"{name:<{first}}{text}" for name, text in zip(names, range_bar(answer, width - first - 8), strict=True)]
+
+
+def _classes(answer: Evaluation) -> Table:
     """The classes of a mix: who, share, turns/s, that rate if alone, unloaded TTFT, TPOT."""
-    return [
-        [
+    rows = [
+        (
             f"{one.model} on {one.workload}",
             f"{100 * one.share:.3g} %",
             significant(one.turns_per_s),
             significant(one.alone_turns_per_s),
             show(one.ttft_unloaded_s, "s"),
             show(one.tpot_s, "s"),
-        ]
+        )
         for one in answer.classes
     ]
+    return table("", ("Class", "share", "turns/s", "if alone", "TTFT", "TPOT"), rows, "lrrrrr", flow="f.....")
 
 
-CLASS_HEADS = ("Class", "share", "turns/s", "if alone", "TTFT", "TPOT")
+def _splits(answer: Evaluation) -> Table:
+    """The best splits of the nodes."""
+    rows = [
+        (
+            f"{split.prefill_nodes}P{split.decode_nodes}D",
+            significant(split.turns_per_s),
+            "feasible" if split.feasible else "not",
+            TITLES[split.bottleneck] if split.bottleneck else "-",
+        )
+        for split in answer.splits
+    ]
+    return table("", ("Split", "turns/s", "", "bound by"), rows, "lrll", flow="...w", widths=(9, 7, 10, 0))
 
 
-def _show_classes(answer: Evaluation, console: Console) -> None:
-    from rich.padding import Padding
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column(CLASS_HEADS[0], overflow="fold")
-    for head in CLASS_HEADS[1:]:
-        table.add_column(head, justify="right", no_wrap=True)
-    for row in class_rows(answer):
-        table.add_row(*row)
-    console.print(Padding(table, (0, 0, 0, 2), expand=False))
-
-
-def _show_splits(answer: Evaluation, console: Console) -> None:
-    """The best splits of the nodes, one a line."""
-    console.print("  Split      turns/s              bound by", style="bold")
-    for split in answer.splits:
-        verdict_word = "feasible" if split.feasible else "not"
-        name = f"{split.prefill_nodes}P{split.decode_nodes}D"
-        bound = TITLES[split.bottleneck] if split.bottleneck else "-"
-        console.print(f"  {name:<10} {significant(split.turns_per_s):>7}  {verdict_word:<11} {bound}")
-
-
-def _show_resources(answer: Evaluation, console: Console, width: int) -> None:
-    from rich.padding import Padding
-    from rich.table import Table
-
+def _resources(answer: Evaluation) -> Iterator[Block]:
+    """The resources by use; those that are hardly used by name."""
     loads = sorted(answer.loads, key=lambda load: -load.utilization)
     shown = [load for load in loads if load.utilization >= QUIET]
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("Resource", max_width=38)
     # a demand that is not carried has no use of its own: what it would take is said above
     check = answer.demand_check if answer.demand_check and answer.demand_check.utilization <= 1 else None
-    for header in ("load", "capacity", "used", *(["at demand"] if check else [])):
-        table.add_column(header, justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True)
+    rows = []
     for load in shown:
-        bar = "#" * round((10 if check else 20) * min(load.utilization, 1))
+        used = [load.utilization, *([load.utilization * check.utilization] if check else [])]
         amounts = [_amount(value, load.unit) for value in (load.load, load.capacity)]
-        binds = load.name == answer.bottleneck.resource and load.utilization > 1 - 1e-9
-        used = f"{100 * load.utilization:.0f} %"
-        at_demand = [f"{100 * load.utilization * check.utilization:.0f} %"] if check else []
-        table.add_row(_name(load), *amounts, used, *at_demand, bar, style="bold yellow" if binds else None)
-    console.print(Padding(table, (0, 0, 0, 2), expand=False), width=width)
+        rows.append([_name(load), *amounts, *(f"{100 * share:.0f} %" for share in used)])
+    bound = answer.bottleneck.resource
+    yield table(
+        "",
+        ("Resource", "load", "capacity", "used", *(["at demand"] if check else [])),
+        rows,
+        "lrrrr"[: 5 if check else 4],
+        marked=[i for i, load in enumerate(shown) if load.name == bound and load.utilization > 1 - 1e-9],
+        bars=[load.utilization for load in shown],
+    )
     if len(shown) < len(loads):
         names = ", ".join(_name(load) for load in loads[len(shown) :])
-        for part in _wrapped(f"under {QUIET:.0%}: {names}".replace("%", " %"), width - 2):
-            console.print("  " + part, style="dim")
-
-
-def _wrapped(text: str, width: int, hanging: int = 2) -> list[str]:
-    from textwrap import wrap
-
-    return wrap(text, width, subsequent_indent=" " * hanging, break_on_hyphens=False)
+        yield Paragraph(f"under {100 * QUIET:.0f} %: {names}", "note")
 
 
 def _name(load: Load) -> str:
@@ -350,28 +334,3 @@ def _name(load: Load) -> str:
 
 def _amount(value: float, unit: str) -> str:
     return f"{significant(value)}/s" if unit == "turns/s" else show(value, unit)
-
-
-def markdown(answer: Evaluation, uncertainty: Uncertainty | None = None) -> str:
-    """The answer as a short Markdown section."""
-    lines = [f"## {headline(answer)}", ""]
-    lines += [f"- {text}" for text in verdict(answer)]
-    if uncertainty is not None:
-        from dualplan.report import uncertainty as about
-
-        lines += [f"- {' '.join(text.split())}" for text in about.lines(uncertainty)]
-        lines += about.markdown(uncertainty)
-    lines += ["", "| P/D range | lower | set by | upper | set by |", "|---|---|---|---|---|"]
-    lines += ["| " + " | ".join(row) + " |" for row in range_rows(answer)]
-    if answer.classes:
-        lines += ["", "| " + " | ".join(CLASS_HEADS) + " |", "|---|--:|--:|--:|--:|--:|"]
-        lines += ["| " + " | ".join(row) + " |" for row in class_rows(answer)]
-    lines += ["", "| resource | load | capacity | used |", "|---|--:|--:|--:|"]
-    lines += [
-        f"| {_name(load)} | {_amount(load.load, load.unit)} | {_amount(load.capacity, load.unit)} "
-        f"| {100 * load.utilization:.1f} % |"
-        for load in answer.loads
-    ]
-    lines += ["", "Assumed:", ""]
-    lines += [f"- {text}" for text in assumptions(answer)]
-    return "\n".join(lines) + "\n"

@@ -18,6 +18,8 @@ from dualplan.errors import printable, printable_lines
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from dualplan.report.blocks import Block
+
 Format = Literal["table", "json", "jsonl", "csv", "md"]
 
 
@@ -26,15 +28,27 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
 
     ``data``: the JSON document, ``schema`` first. ``rows``: the records of csv, jsonl and md; nested keys become
     dotted columns.
-    ``text``: prints the human view on a rich console. ``markdown``: a document of its own where rows are not enough.
+    ``view``: the blocks that people see on a terminal. ``document``: those of Markdown, where rows are not enough.
     ``csv``: the text of the rows, where they are too many to make one by one.
+    ``text`` and ``markdown``: printers of the same two for commands that have no blocks.
     """
 
     data: dict[str, Any]
     rows: Sequence[dict[str, Any]]
-    text: Callable[[Console], None]
-    markdown: Callable[[], str] | None = None
+    view: Callable[[], Iterable[Block]] = tuple
+    document: Callable[[], Iterable[Block]] | None = None
     csv: Callable[[], str] | None = None
+    text: Callable[[Console], None] | None = None
+    markdown: Callable[[], str] | None = None
+
+    def show(self, console: Console) -> None:
+        """Print what people see on a rich console."""
+        from dualplan.report.renderers.terminal import print_blocks
+
+        if self.text is None:
+            print_blocks(self.view(), console)
+        else:
+            self.text(console)
 
 
 def render(output: Output, form: Format, *, ascii_only: bool = False) -> str:
@@ -49,6 +63,10 @@ def render(output: Output, form: Format, *, ascii_only: bool = False) -> str:
         return "".join(_json(row, ascii_only) for row in output.rows)
     if form == "csv":
         return output.csv() if output.csv else csv_text([flat(clean(row)) for row in output.rows])
+    if output.document is not None:
+        from dualplan.report.renderers.markdown import markdown_text
+
+        return printable_lines(markdown_text(output.document()))
     text = output.markdown() if output.markdown else markdown_table([flat(clean(row)) for row in output.rows])
     return printable_lines(text)
 

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from dualplan.model.service_times import fitted
 from dualplan.plan.purchase.cost import node_price, price_origin
 from dualplan.plan.purchase.fleet import Fleet, Group
 from dualplan.plan.purchase.search import Plan, Purchase
 from dualplan.plan.purchase.upgrades import Upgrade, Upgrades
+from dualplan.report.blocks import GAP, MORE, Block, Bullets, Facts, Paragraph, Table, table
 from dualplan.report.near_limit import near_limit
 from dualplan.report.output import Output
 from dualplan.report.plan_document import CURRENCY, Answer, assumption_lines, document, plan_row, rejection
+from dualplan.spec.fitted_sets import fitted
 from dualplan.spec.hardware import source_of
 from dualplan.spec.workload import mean_turns
 from dualplan.steady.resources import TITLES
 from dualplan.units import many_times, show, significant
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from dualplan.spec.scenario import Scenario
 
 RUNGS = 5
@@ -43,8 +43,8 @@ def output(answer: Answer) -> Output:
     return Output(
         data=data,
         rows=_rows(data) if answer.purchase is not None else data["upgrades"]["upgrades"],
-        text=lambda console: show_answer(answer, console),
-        markdown=lambda: markdown(answer),
+        view=lambda: view(answer),
+        document=lambda: paper(answer),
     )
 
 
@@ -81,48 +81,39 @@ def _share(share: float) -> str:
     return many_times(share) or f"{100 * share:.0f} %"
 
 
-def plan_lines(plan: Plan) -> list[str]:
-    """The best plan in lines; the first is the answer."""
-    cost = f"{plan.nodes} nodes, {plan.gpus} GPUs"
-    if plan.cost is not None:
-        cost += f", {money(plan.cost)} {CURRENCY}/h"
+def plan_facts(plan: Plan) -> list[tuple[str, str]]:
+    """What the best plan costs, carries and needs beside the nodes."""
+    facts = []
     row = plan_row(plan, 1)
-    lines = [f"BUY  {plan.label}: {cost}"]
     if plan.cost is not None:
         per = row["cost_per_million_output_tokens"]
-        whole = row["cost_per_million_tokens"]
-        lines.append(
-            f"Tokens     {significant(per)} {CURRENCY} a million output tokens, {significant(whole)} a million in all"
-            if per is not None
-            else f"Tokens     {significant(whole)} {CURRENCY} a million"
-        )
+        whole = f"{significant(row['cost_per_million_tokens'])}"
+        tokens = f"{whole} {CURRENCY} a million"
+        if per is not None:
+            tokens = f"{significant(per)} {CURRENCY} a million output tokens, {whole} a million in all"
+        facts.append(("Tokens", tokens))
     bound = TITLES.get(plan.answer.bottleneck.resource or "", "nothing that is modelled")
     rate = f"{significant(plan.answer.turns_per_s)} turns/s, head-room {room(plan.headroom)}"
-    lines.append(f"Rate       {rate}, bound by {bound}")
+    facts.append(("Rate", f"{rate}, bound by {bound}"))
     if plan.confirmed is None and (near := near_limit(1 / (1 + plan.headroom), CONFIRM)):
-        lines.append(f"Near limit {near}")
-    lines.append(f"P/D        {plan.prefill_nodes}:{plan.decode_nodes} {_range_words(plan)}")
+        facts.append(("Near limit", near))
+    facts.append(("P/D", f"{plan.prefill_nodes}:{plan.decode_nodes} {_range_words(plan)}"))
     storage = plan.storage
-    lines.append(
-        f"Store      {show(storage.capacity_bytes, 'B')} for {significant(storage.agents)} agents under way, reads "
-        f"{show(storage.read_bytes_per_s, 'B/s')}, writes {show(storage.write_bytes_per_s, 'B/s')}, {storage.nics} NICs"
-    )
+    store = f"{show(storage.capacity_bytes, 'B')} for {significant(storage.agents)} agents under way, reads "
+    store += f"{show(storage.read_bytes_per_s, 'B/s')}, writes {show(storage.write_bytes_per_s, 'B/s')}, "
+    facts.append(("Store", f"{store}{storage.nics} NICs"))
     spare, turns = plan.spare, plan.kind.scenario.settings.demand.turn_rate or 1.0
-    down = [
-        f"{_share(rate / turns)} with {'a' if spare.nodes == 1 else spare.nodes} {side} down"
-        for side, rate in (
-            (f"prefill node{'s' if spare.nodes > 1 else ''}", spare.prefill_down_turns_per_s),
-            (f"decode node{'s' if spare.nodes > 1 else ''}", spare.decode_down_turns_per_s),
-        )
-    ]
+    some, end = ("a", "") if spare.nodes == 1 else (f"{spare.nodes}", "s" if spare.nodes > 1 else "")
+    rates = (("prefill", spare.prefill_down_turns_per_s), ("decode", spare.decode_down_turns_per_s))
+    down = [f"{_share(rate / turns)} with {some} {side} node{end} down" for side, rate in rates]
     verdict = "yes" if spare.meets_demand else "no"
-    lines.append(f"N+{spare.nodes}        {verdict}: {', '.join(down)} (of the demand)")
+    facts.append((f"N+{spare.nodes}", f"{verdict}: {', '.join(down)} (of the demand)"))
     if plan.power is not None:
-        lines.append(f"Power      {show(plan.power, 'W')} at most")
+        facts.append(("Power", f"{show(plan.power, 'W')} at most"))
     if plan.confirmed is not None:
         times = f"TTFT {show(plan.confirmed.ttft_s, 's', 2)}, TPOT {show(plan.confirmed.tpot_s, 's', 2)}"
-        lines.append(f"Simulated  {'SLO met' if plan.confirmed.slo_met else 'SLO missed'}: mean {times}")
-    return lines
+        facts.append(("Simulated", f"{'SLO met' if plan.confirmed.slo_met else 'SLO missed'}: mean {times}"))
+    return facts
 
 
 def interruption(purchase: Purchase) -> str:
@@ -132,7 +123,7 @@ def interruption(purchase: Purchase) -> str:
     return f"INTERRUPTED  {done} of {done + left} plans were simulated; the others are as the steady model has them"
 
 
-def basis_lines(answer: Answer) -> list[str]:
+def basis_facts(answer: Answer) -> list[tuple[str, str]]:
     """What a ranking rests on before anything else: prices with their origin, the share of the peak that prefill
     reaches.
     """
@@ -147,10 +138,12 @@ def basis_lines(answer: Answer) -> list[str]:
                 more = f" with {hardware.snic.count} storage NICs" if extra and prices.snic_per_hour else ""
                 text = f"{hardware.name}{more} {money(price)} ({price_origin(hardware, prices)})"
                 priced[hardware.name, price] = text
-    known = f"{CURRENCY} a node-hour: {', '.join(priced.values())}"
+    if not plans:
+        return []
     none = "none known, so ranked by GPUs: --price NAME=USD gives that of a node-hour"
+    known = f"{CURRENCY} a node-hour: {', '.join(priced.values())}" if priced else none
     prefill = {plan.kind.scenario.hardware.name: _prefill_times(plan.kind.scenario) for plan in plans}
-    return [f"Prices     {known if priced else none}", f"Prefill    {', '.join(prefill.values())}"] if plans else []
+    return [("Prices", known), ("Prefill", ", ".join(prefill.values()))]
 
 
 def _prefill_times(scenario: Scenario) -> str:
@@ -172,116 +165,117 @@ def _range_words(plan: Plan) -> str:
     return f"lies {'inside' if plan.inside_range else 'outside'} {low} .. {high}"
 
 
-def show_answer(answer: Answer, console: Console) -> None:
-    """Print the human view."""
-    from textwrap import wrap
-
-    from rich.text import Text
-
-    width = min(console.width, 100)
-
-    def line(text: str = "", style: str = "", indent: int = 2, hanging: int = 11) -> None:
-        parts = wrap(text, width - indent, subsequent_indent=" " * hanging, break_on_hyphens=False) or [""]
-        for part in parts:
-            console.print(Text(" " * indent + part if part else "", style=style), overflow="fold")
-
-    line(headline(answer), "bold", indent=0, hanging=2)
+def view(answer: Answer) -> Iterator[Block]:
+    """What people see."""
+    yield Paragraph(headline(answer), "title")
     purchase = answer.purchase
     if purchase is not None:
-        line()
+        yield GAP
         if purchase.interrupted:
-            line(interruption(purchase), "yellow", hanging=13)
-            line()
+            yield from (Paragraph(interruption(purchase), "warning", hanging=13), GAP)
         if purchase.plans:
-            first, *rest = plan_lines(purchase.plans[0])
-            line(first, "bold green")
-            for text in [*rest, *basis_lines(answer)]:
-                line(text)
-            _show_table(purchase, console, width)
+            yield from _best(answer, purchase.plans[0])
+            if len(purchase.plans) > 1:
+                yield from (GAP, _plans(purchase))
             for i, plan in enumerate(purchase.plans[1:EXPLAINED], 2):
-                line(f"{i}. {plan.label} {plan.lost_because}", hanging=3)
+                yield Paragraph(f"{i}. {plan.label} {plan.lost_because}", hanging=3)
             if len(purchase.plans) > SHOWN:
-                line(f"and {len(purchase.plans) - SHOWN} more plans (--json)", hanging=3)
+                yield Paragraph(f"and {len(purchase.plans) - SHOWN} more plans (--json)", hanging=3)
         else:
-            line("NO PLAN  no candidate does what is asked", "bold red")
+            yield Paragraph("NO PLAN  no candidate does what is asked", "bad")
         for plan in purchase.rejected:
-            line(f"Dropped: {rejection(plan)}", hanging=9)
-        _show_misses(answer, purchase, line)
+            yield Paragraph(f"Dropped: {rejection(plan)}", hanging=9)
+        if purchase.misses:
+            yield GAP
+            yield from _misses(answer, purchase)
     if answer.fleet is not None:
-        line()
-        for text in fleet_lines(answer.fleet):
-            line(text)
+        yield from (GAP, Facts(tuple(fleet_facts(answer.fleet))))
     if answer.upgrades is not None:
-        line()
-        for text in upgrade_lines(answer.upgrades):
-            line(text)
+        yield from (GAP, *_upgrades(answer.upgrades))
     found = assumption_lines(answer)
     if found:
-        line()
-        line("Assumed (all figures and their sources: --json)", "dim")
-        for text in found:
-            line(f"- {text}", "dim", hanging=2)
+        yield GAP
+        yield from (Paragraph("Assumed (all figures and their sources: --json)", "note"), Bullets(tuple(found), "note"))
 
 
-def _show_misses(answer: Answer, purchase: Purchase, line: Any) -> None:
-    if not purchase.misses:
-        return
-    line()
-    line("Nearest misses" if not purchase.plans else "Not among them", "bold")
+def paper(answer: Answer) -> Iterator[Block]:
+    """The blocks of a document: as the view, with every plan and what was assumed at the end."""
+    yield Paragraph(headline(answer), "title")
+    purchase = answer.purchase
+    if purchase is not None:
+        if purchase.interrupted:
+            yield Paragraph(interruption(purchase), "warning")
+        if purchase.plans:
+            yield from _best(answer, purchase.plans[0])
+            rows = [
+                (
+                    *(f"{i}", plan.label, money(plan.cost), f"{plan.gpus}", show(plan.power, "W")),
+                    *(room(plan.headroom), plan.lost_because),
+                )
+                for i, plan in enumerate(purchase.plans, 1)
+            ]
+            heads = ("rank", "plan", f"{CURRENCY}/h", "GPUs", "power", "head-room", "lost because")
+            yield table("", heads, rows, "rlrrrrl")
+        else:
+            yield Paragraph("No candidate does what is asked.")
+        dropped = [f"dropped: {rejection(plan)}" for plan in purchase.rejected]
+        yield Bullets((*dropped, *(f"{miss.kind.name}: {' '.join(miss.reasons)}" for miss in purchase.misses)))
+    if answer.fleet is not None:
+        yield Facts(tuple(fleet_facts(answer.fleet)))
+    if answer.upgrades is not None:
+        yield from _upgrades(answer.upgrades)
+    yield from (Paragraph("Assumed:"), Bullets(tuple(assumption_lines(answer))))
+
+
+def _best(answer: Answer, plan: Plan) -> Iterator[Block]:
+    cost = "" if plan.cost is None else f", {money(plan.cost)} {CURRENCY}/h"
+    yield Paragraph(f"BUY  {plan.label}: {plan.nodes} nodes, {plan.gpus} GPUs{cost}", "good", hanging=11)
+    yield Facts((*plan_facts(plan), *basis_facts(answer)))
+
+
+def _misses(answer: Answer, purchase: Purchase) -> Iterator[Block]:
+    yield Paragraph("Nearest misses" if not purchase.plans else "Not among them", "lead")
     for miss in purchase.misses[:MISSES]:
-        line(f"{miss.kind.name}: {' '.join(miss.reasons)}", hanging=2)
+        yield Paragraph(f"{miss.kind.name}: {' '.join(miss.reasons)}")
     left = len(purchase.misses) - MISSES
     if left > 0:
-        line(f"and {left} more kinds of nodes (--json)", hanging=2)
+        yield Paragraph(f"and {left} more kinds of nodes (--json)")
     stages = {miss.stage for miss in purchase.misses[:MISSES]}
     if "range" in stages and answer.wanted is not None and not answer.wanted.allow_outside_range:
-        line("--allow-outside-range accepts a P/D outside the range: the rate stands, links bind.", hanging=2)
+        yield Paragraph("--allow-outside-range accepts a P/D outside the range: the rate stands, links bind.")
 
 
-def _show_table(purchase: Purchase, console: Console, width: int) -> None:
-    from rich.padding import Padding
-    from rich.table import Table
-
-    if len(purchase.plans) < 2:
-        return
-    console.print()
+def _plans(purchase: Purchase) -> Table:
+    """The best plans beside each other; columns that none of them fills are left out."""
     shown = purchase.plans[:SHOWN]
-    simulated = any(plan.confirmed for plan in shown)
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("", justify="right", no_wrap=True)
-    table.add_column("plan", overflow="fold")
-    powers = any(plan.power is not None for plan in shown)
-    for header in (
-        f"{CURRENCY}/h",
-        "GPUs",
-        *(["kW"] if powers else []),
-        "room",
-        f"N+{shown[0].spare.nodes}",
-        *(["TTFT"] if simulated else []),
-    ):
-        table.add_column(header, justify="right", no_wrap=True)
-    table.add_column("bound by")
-    for i, plan in enumerate(shown, 1):
-        figures = [money(plan.cost), str(plan.gpus)]
-        figures += ["-" if plan.power is None else significant(plan.power / 1000)] if powers else []
-        figures += [f"{room(plan.headroom)}", "yes" if plan.spare.meets_demand else "no"]
-        figures += [show(plan.confirmed.ttft_s, "s", 2) if plan.confirmed else "-"] if simulated else []
-        table.add_row(f"{i}", plan.label, *figures, TITLES.get(plan.answer.bottleneck.resource or "", "-"))
-    console.print(Padding(table, (0, 0, 0, 2), expand=False), width=width)
+    columns: list[tuple[str, list[str]]] = [
+        ("", [f"{i}" for i in range(1, len(shown) + 1)]),
+        ("plan", [plan.label for plan in shown]),
+        (f"{CURRENCY}/h", [money(plan.cost) for plan in shown]),
+        ("GPUs", [f"{plan.gpus}" for plan in shown]),
+    ]
+    if any(plan.power is not None for plan in shown):
+        columns.append(("kW", ["-" if plan.power is None else significant(plan.power / 1000) for plan in shown]))
+    columns.append(("room", [room(plan.headroom) for plan in shown]))
+    columns.append((f"N+{shown[0].spare.nodes}", ["yes" if plan.spare.meets_demand else "no" for plan in shown]))
+    if any(plan.confirmed for plan in shown):
+        times = ["-" if plan.confirmed is None else show(plan.confirmed.ttft_s, "s", 2) for plan in shown]
+        columns.append(("TTFT", times))
+    columns.append(("bound by", [TITLES.get(plan.answer.bottleneck.resource or "", "-") for plan in shown]))
+    heads, cells = zip(*columns, strict=True)
+    middle = len(columns) - 3
+    return table("", heads, list(zip(*cells, strict=True)), f"rl{'r' * middle}l", flow=f".f{'.' * middle}w")
 
 
-def fleet_lines(fleet: Fleet) -> list[str]:
-    """The fleet in lines."""
+def fleet_facts(fleet: Fleet) -> list[tuple[str, str]]:
+    """What the fleet costs and carries, and its groups."""
     if not fleet.groups:
-        most = (
-            ""
-            if fleet.most_turns_per_s is None
-            else f"; all of them carry {significant(fleet.most_turns_per_s)} turns/s"
-        )
-        return [f"Fleet      no combination of the nodes that can be had meets the demand{most}"]
+        most = fleet.most_turns_per_s
+        all_of_them = "" if most is None else f"; all of them carry {significant(most)} turns/s"
+        return [("Fleet", f"no combination of the nodes that can be had meets the demand{all_of_them}")]
     cost = f"{money(fleet.cost)} {CURRENCY}/h" if fleet.cost is not None else f"{fleet.gpus} GPUs"
-    lines = [f"Fleet      {cost} for {significant(fleet.turns_per_s)} turns/s"]
-    return lines + [f"           {_group(group)}" for group in fleet.groups]
+    whole = ("Fleet", f"{cost} for {significant(fleet.turns_per_s)} turns/s")
+    return [whole, *((MORE, _group(group)) for group in fleet.groups)]
 
 
 def _group(group: Group) -> str:
@@ -289,15 +283,17 @@ def _group(group: Group) -> str:
     return f"{group.count} x {name}, {significant(group.turns_per_s)} turns/s each"
 
 
-def upgrade_lines(found: Upgrades) -> list[str]:
-    """Ladder and upgrades in lines."""
-    lines = [f"Upgrades of {found.prefill_nodes}P{found.decode_nodes}D, now {significant(found.turns_per_s)} turns/s"]
+def _upgrades(found: Upgrades) -> Iterator[Block]:
+    """Ladder of bottlenecks and upgrades."""
+    now = f"now {significant(found.turns_per_s)} turns/s"
+    yield Paragraph(f"Upgrades of {found.prefill_nodes}P{found.decode_nodes}D, {now}", hanging=11)
+    facts = []
     steps = [f"{TITLES[rung.resource]} until {significant(rung.turns_per_s)}" for rung in found.ladder[:RUNGS]]
     if steps:
-        lines.append("Ladder     " + ", then ".join(steps) + (" ..." if len(found.ladder) > RUNGS else " turns/s"))
+        facts.append(("Ladder", ", then ".join(steps) + (" ..." if len(found.ladder) > RUNGS else " turns/s")))
     if found.duals:
         held = ", ".join(f"{TITLES[dual.resource]} {dual.value:.2f}" for dual in found.duals)
-        lines.append(f"Dual       {held} (relative rise of the rate for that of a capacity)")
+        facts.append(("Dual", f"{held} (relative rise of the rate for that of a capacity)"))
     # what one side brings alone need not be bought for both
     of_one_side = {
         upgrade.key.partition("_")[2]: upgrade.gain for upgrade in reversed(found.upgrades) if _one_side(upgrade)
@@ -307,14 +303,15 @@ def upgrade_lines(found: Upgrades) -> list[str]:
         for upgrade in found.upgrades
         if upgrade.gain > 0 and not of_one_side.get(upgrade.key, -1.0) > upgrade.gain * (1 - 1e-9)
     ]
-    lines += [f"{100 * upgrade.gain:+6.1f} %   {_upgrade(upgrade)}" for upgrade in useful]
+    facts += [(f"{100 * upgrade.gain:+6.1f} %", _upgrade(upgrade)) for upgrade in useful]
     idle = [upgrade.title for upgrade in found.upgrades if upgrade.gain == 0 and "every node" in upgrade.title]
     if idle:
-        lines.append("No gain    from " + ", ".join(idle))
+        facts.append(("No gain", "from " + ", ".join(idle)))
     unknown = [title for title in found.unknown if "every node" in title]
     if unknown:
-        lines.append(f"Not known  {', '.join(unknown)}: times are a fitted set, which does not say how they scale")
-    return lines
+        held_fast = "times are a fitted set, which does not say how they scale"
+        facts.append(("Not known", f"{', '.join(unknown)}: {held_fast}"))
+    yield Facts(tuple(facts))
 
 
 def _one_side(upgrade: Upgrade) -> bool:
@@ -334,35 +331,3 @@ def _upgrade(upgrade: Upgrade) -> str:
     if not upgrade.inside_range:
         worth.append("P/D outside the range")
     return text + ("; " + ", ".join(worth) if worth else "")
-
-
-def markdown(answer: Answer) -> str:
-    """The answer as a short Markdown document."""
-    lines = [f"## {headline(answer)}", ""]
-    purchase = answer.purchase
-    if purchase is not None and purchase.interrupted:
-        lines += [f"- {interruption(purchase)}"]
-    if purchase is not None and purchase.plans:
-        lines += [f"- {' '.join(text.split())}" for text in [*plan_lines(purchase.plans[0]), *basis_lines(answer)]]
-        lines += [
-            "",
-            f"| rank | plan | {CURRENCY}/h | GPUs | power | head-room | lost because |",
-            "|--:|---|--:|--:|--:|--:|---|",
-        ]
-        lines += [
-            f"| {i} | {plan.label} | {money(plan.cost)} | {plan.gpus} | {show(plan.power, 'W')} "
-            f"| {room(plan.headroom)} | {plan.lost_because} |"
-            for i, plan in enumerate(purchase.plans, 1)
-        ]
-    elif purchase is not None:
-        lines.append("No candidate does what is asked.")
-    if purchase is not None:
-        lines += ["", *(f"- dropped: {rejection(plan)}" for plan in purchase.rejected)]
-        lines += [f"- {miss.kind.name}: {' '.join(miss.reasons)}" for miss in purchase.misses]
-    if answer.fleet is not None:
-        lines += ["", *(f"- {' '.join(text.split())}" for text in fleet_lines(answer.fleet))]
-    if answer.upgrades is not None:
-        lines += ["", *(f"- {' '.join(text.split())}" for text in upgrade_lines(answer.upgrades))]
-    lines += ["", "Assumed:", ""]
-    lines += [f"- {text}" for text in assumption_lines(answer)]
-    return "\n".join(lines) + "\n"

@@ -6,18 +6,20 @@ from typing import Any
 
 import msgspec
 
-from dualplan.model.service_times import fitted
 from dualplan.plan.assumptions import assumptions, given_flags, scenario_sha256, sources
 from dualplan.plan.purchase.cost import node_price, price_origin, price_source
 from dualplan.plan.purchase.fleet import CLOSE, Fleet
-from dualplan.plan.purchase.search import Confirmed, Kind, Miss, Plan, Purchase, Storage, Wanted, priced
+from dualplan.plan.purchase.search import Confirmed, Kind, Miss, Plan, Purchase, Wanted, priced
 from dualplan.plan.purchase.upgrades import Upgrades
+from dualplan.report.records import pick, pick_all
+from dualplan.spec.fitted_sets import fitted
 from dualplan.spec.hardware import source_of
 from dualplan.spec.scenario import Scenario
 from dualplan.spec.workload import mean_turns
 from dualplan.units import significant
 
 SCHEMA = "dualplan/plan/1"
+MACHINES = "hardware=kind.scenario.hardware.name decode_hardware=kind.scenario.decode_hardware.name"
 CURRENCY = "USD"
 
 
@@ -71,7 +73,7 @@ def document(answer: Answer) -> dict[str, Any]:
         "misses": misses,
         "nearest_miss": misses[0] if misses and best is None else None,
         "fleet": None if answer.fleet is None else _fleet(answer.fleet),
-        "upgrades": None if answer.upgrades is None else _upgrades(answer.upgrades),
+        "upgrades": None if answer.upgrades is None else pick(answer.upgrades, UPGRADES),
         "points_evaluated": None if purchase is None else purchase.points,
         "assumptions": assumption_lines(answer),
         "sources": _sources(answer),
@@ -118,12 +120,7 @@ def plan_row(plan: Plan, rank: int | None) -> dict[str, Any]:
     tokens = answer.demand.prompt_tokens + answer.demand.generated
     return {
         "rank": rank,
-        "hardware": scenario.hardware.name,
-        "decode_hardware": scenario.decode_hardware.name,
-        "prefill_nodes": plan.prefill_nodes,
-        "decode_nodes": plan.decode_nodes,
-        "nodes": plan.nodes,
-        "gpus": plan.gpus,
+        **pick(plan, f"{MACHINES} prefill_nodes decode_nodes nodes gpus"),
         "snics_per_node": {side: hardware.snic.count for side, hardware in scenario.sides},
         "pd_ratio": plan.prefill_nodes / plan.decode_nodes,
         "inside_range": plan.inside_range,
@@ -141,18 +138,10 @@ def plan_row(plan: Plan, rank: int | None) -> dict[str, Any]:
         "agents_per_s": answer.turns_per_s / mean_turns(scenario.workload),
         "utilization": 1 / (1 + plan.headroom),
         "headroom": plan.headroom,
-        "bottleneck": answer.bottleneck.resource,
-        "decode_read_share": answer.decode_read_share,
-        "ttft_unloaded_s": answer.ttft_unloaded_s,
-        "tpot_s": answer.tpot_s,
+        **pick(answer, "bottleneck=bottleneck.resource decode_read_share ttft_unloaded_s tpot_s"),
         "compute_times": answer.demand.compute_origin,
-        "storage": _storage(plan.storage),
-        "spare": {
-            "nodes": plan.spare.nodes,
-            "prefill_down_turns_per_s": plan.spare.prefill_down_turns_per_s,
-            "decode_down_turns_per_s": plan.spare.decode_down_turns_per_s,
-            "meets_demand": plan.spare.meets_demand,
-        },
+        "storage": pick(plan.storage, "capacity_bytes read_bytes_per_s write_bytes_per_s nics agents agent_time_s"),
+        "spare": pick(plan.spare, "nodes prefill_down_turns_per_s decode_down_turns_per_s meets_demand"),
         "confirmed": None if plan.confirmed is None else _confirmed(plan.confirmed),
         "slo_met": None if plan.confirmed is None else plan.confirmed.slo_met,
         "lost_because": plan.lost_because or None,
@@ -163,75 +152,28 @@ def _per(cost: float | None, amount: float) -> float | None:
     return None if cost is None or not amount else cost / amount
 
 
-def _storage(storage: Storage) -> dict[str, Any]:
-    return {
-        "capacity_bytes": storage.capacity_bytes,
-        "read_bytes_per_s": storage.read_bytes_per_s,
-        "write_bytes_per_s": storage.write_bytes_per_s,
-        "nics": storage.nics,
-        "agents": storage.agents,
-        "agent_time_s": storage.agent_time_s,
-    }
-
-
 def _confirmed(found: Confirmed) -> dict[str, Any]:
-    return {
-        "slo_met": found.slo_met,
-        "ttft_s": found.ttft_s,
-        "tpot_s": found.tpot_s,
-        "turns_per_s": found.turns_per_s,
-        "steady": found.steady,
-        "reason": found.reason or None,
-        "refused": found.refused,
-    }
+    row = pick(found, "slo_met ttft_s tpot_s turns_per_s steady reason refused")
+    return row | {"reason": found.reason or None}
 
 
 def _miss(miss: Miss) -> dict[str, Any]:
-    scenario = miss.kind.scenario
-    return {
-        "hardware": scenario.hardware.name,
-        "decode_hardware": scenario.decode_hardware.name,
-        "snics_per_node": {side: hardware.snic.count for side, hardware in scenario.sides},
-        "prefill_nodes": miss.prefill_nodes,
-        "decode_nodes": miss.decode_nodes,
-        "stopped_by": miss.stage,
-        "share_of_demand": miss.share,
-        "reasons": list(miss.reasons),
-    }
+    counts = {side: hardware.snic.count for side, hardware in miss.kind.scenario.sides}
+    figures = pick(miss, "prefill_nodes decode_nodes stopped_by=stage share_of_demand=share reasons")
+    return pick(miss, MACHINES) | {"snics_per_node": counts} | figures
 
 
 def _fleet(fleet: Fleet) -> dict[str, Any]:
-    return {
-        "cost_per_hour": fleet.cost,
-        "gpus": fleet.gpus,
-        "turns_per_s": fleet.turns_per_s,
-        "optimality_gap": fleet.gap,
-        "most_turns_per_s": fleet.most_turns_per_s,
-        "groups": [
-            {
-                "count": group.count,
-                "hardware": group.kind.scenario.hardware.name,
-                "decode_hardware": group.kind.scenario.decode_hardware.name,
-                "prefill_nodes": group.prefill_nodes,
-                "decode_nodes": group.decode_nodes,
-                "turns_per_s": group.turns_per_s,
-                "cost_per_hour": None if fleet.cost is None else group.cost,
-            }
-            for group in fleet.groups
-        ],
-    }
+    groups = pick_all(fleet.groups, f"count {MACHINES} prefill_nodes decode_nodes turns_per_s cost_per_hour=cost")
+    if fleet.cost is None:
+        groups = [group | {"cost_per_hour": None} for group in groups]
+    figures = pick(fleet, "cost_per_hour=cost gpus turns_per_s optimality_gap=gap most_turns_per_s")
+    return figures | {"groups": groups}
 
 
-def _upgrades(found: Upgrades) -> dict[str, Any]:
-    return {
-        "prefill_nodes": found.prefill_nodes,
-        "decode_nodes": found.decode_nodes,
-        "turns_per_s": found.turns_per_s,
-        "ladder": [msgspec.structs.asdict(rung) | {"tied": list(rung.tied)} for rung in found.ladder],
-        "dual_values": [msgspec.structs.asdict(dual) for dual in found.duals],
-        "upgrades": [msgspec.structs.asdict(upgrade) for upgrade in found.upgrades],
-        "not_evaluated": list(found.unknown),
-    }
+UPGRADES = """
+    prefill_nodes decode_nodes turns_per_s ladder dual_values=duals upgrades not_evaluated=unknown
+"""
 
 
 def _reasons(answer: Answer) -> list[str]:

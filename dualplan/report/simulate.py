@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from dualplan.plan.assumptions import sources
 from dualplan.plan.simulation import ResourceUse, resources, series
+from dualplan.report.blocks import Block, Paragraph
+from dualplan.report.feasible_document import INPUTS
 from dualplan.report.output import Output
+from dualplan.report.records import pick, pick_all
 from dualplan.serving import layout as k
-from dualplan.serving.result import Result, Slo, Spread, misses
+from dualplan.serving.result import Result, Spread, misses
 from dualplan.serving.run import Capacity
 from dualplan.serving.trajectories import Trajectories
+from dualplan.spec.run import Slo
 from dualplan.steady.answer import evaluate
 from dualplan.steady.resources import TITLES
 from dualplan.units import show, significant
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 SCHEMA = "dualplan/simulate/1"
 SERIES = (
@@ -37,6 +38,14 @@ SERIES = (
     ("prefill_buffer_bytes", k.S_PREFILL_BUFFER),
     ("decode_buffer_bytes", k.S_DECODE_BUFFER),
 )
+RUN = """
+    agents agents_done agents_waiting_at_end=agents_waiting arrival_rate stopped simulated_s warm_up_s steady
+    ttft_halves_s
+"""
+RATES = "turns turns_per_s prompt_tokens_per_s output_tokens_per_s"
+USE = """
+    name detail utilization peak_utilization=peak capacity_used max_over_mean can_bind=simulated
+"""
 POINTS = 100
 """Most points of a series in the JSON document."""
 
@@ -55,7 +64,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     slo: Slo
     slo_given: tuple[str, ...]
     trajectories: Trajectories
-    options: dict[str, Any]
+    options: list[Any]
     interrupted: bool = False
     left_out: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -77,23 +86,19 @@ def output(answer: Answer) -> Output:
         data |= {"interrupted": True, "not_run": list(answer.left_out)}
     flat = [{key: value for key, value in row.items() if key not in ("series", "sources", "resources")} for row in rows]
 
-    def text(console: Console) -> None:
-        from dualplan.report.simulate_text import show_answer
+    def view() -> Iterable[Block]:
+        from dualplan.report.simulate_text import view
 
-        show_answer(answer, rows, console)
+        return view(answer, rows)
 
-    return Output(data=data, rows=flat, text=text)
+    return Output(data=data, rows=flat, view=view)
 
 
 def infeasible(reasons: Sequence[str]) -> Output:
     """The answer where nothing can be run: why, in all formats."""
-
-    def text(console: Console) -> None:
-        for reason in reasons:
-            console.print(reason)
-
+    view = [Paragraph(reason, indent=0) for reason in reasons]
     data = {"schema": SCHEMA, "reasons": list(reasons)}
-    return Output(data=data, rows=[{"reason": reason} for reason in reasons], text=text)
+    return Output(data=data, rows=[{"reason": reason} for reason in reasons], view=lambda: view)
 
 
 def _one(answer: Answer, index: int) -> dict[str, Any]:
@@ -108,9 +113,7 @@ def _one(answer: Answer, index: int) -> dict[str, Any]:
             "upper_missed_by": [] if found.beyond is None else _missed_by(found.beyond, found.slo),
             "runs": [
                 {
-                    "arrival_rate": run.arrival_rate,
-                    "ttft_mean_s": run.ttft_s.mean,
-                    "tpot_mean_s": run.tpot_s.mean,
+                    **pick(run, "arrival_rate ttft_mean_s=ttft_s.mean tpot_mean_s=tpot_s.mean"),
                     "slo_met": not misses(run, found.slo),
                     "missed_by": _missed_by(run, found.slo),
                     "stopped": run.stopped,
@@ -134,37 +137,17 @@ def _result(answer: Answer, result: Result) -> dict[str, Any]:
     used = resources(result)
     missed = _missed_by(result, answer.slo) if result.kind == "online" else []
     document: dict[str, Any] = {
-        "kind": result.kind,
-        "label": result.label,
-        "name": scenario.settings.name,
-        "hardware": scenario.hardware.name,
-        "decode_hardware": scenario.decode_hardware.name,
-        "model": scenario.model.name,
-        "workload": scenario.workload.name,
+        **pick(result, "kind label"),
+        **pick(scenario, INPUTS),
         "mode": laid.mode,
         "policies": msgspec.to_builtins(laid.policies),
-        "prefill_nodes": scenario.settings.prefill_nodes,
-        "decode_nodes": scenario.settings.decode_nodes,
+        **pick(scenario.settings, "prefill_nodes decode_nodes"),
         "clusters": laid.clusters,
         "max_active": laid.max_active or None,
-        "role_changes": msgspec.to_builtins(result.changes),
-        "seed": result.seed,
-        "parameters": laid.times.name,
-        "agents": result.agents,
-        "agents_done": result.agents_done,
-        "agents_waiting_at_end": result.agents_waiting,
-        "arrival_rate": result.arrival_rate,
-        "stopped": result.stopped,
-        "simulated_s": result.simulated_s,
-        "warm_up_s": result.warm_up_s,
-        "steady": result.steady,
-        "ttft_halves_s": None if result.ttft_halves_s is None else list(result.ttft_halves_s),
+        **pick(result, f"role_changes=changes seed parameters=cluster.times.name {RUN}"),
         "jct_s": result.jct_s,
         "jct_interval_s": None,
-        "turns": result.turns,
-        "turns_per_s": result.turns_per_s,
-        "prompt_tokens_per_s": result.prompt_tokens_per_s,
-        "output_tokens_per_s": result.output_tokens_per_s,
+        **pick(result, RATES),
         "ttft_s": _spread(result.ttft_s),
         "ttst_s": _spread(result.ttst_s),
         "tpot_s": _spread(result.tpot_s),
@@ -184,25 +167,20 @@ def _result(answer: Answer, result: Result) -> dict[str, Any]:
         "slices": msgspec.to_builtins(result.slices),
         "ttft_parts_s": result.ttft_parts_s,
         "ttft_shares": {name: value / whole if whole else None for name, value in result.ttft_parts_s.items()},
-        "turns_in_system": result.in_system,
-        "decode_read_share": result.decode_read_share,
+        **pick(result, "turns_in_system=in_system decode_read_share"),
         "turns_waiting_at_end": len(result.waits_s),
         "wait_at_end_mean_s": float(result.waits_s.mean()) if len(result.waits_s) else None,
         "utilization": {_key(use): use.utilization for use in used},
-        "prefill_capacity_used": result.prefill_capacity_used,
-        "decode_batch_per_engine": result.decode_batch_per_engine,
-        "max_over_mean": result.max_over_mean,
-        "resources": [_resource(use) for use in used],
+        **pick(result, "prefill_capacity_used decode_batch_per_engine max_over_mean"),
+        "resources": pick_all(used, USE),
         "over_capacity": [{"resource": use.name, "times": use.over} for use in used if use.over is not None],
-        "peaks": result.peaks,
-        "working_set_mean_bytes": result.mean_working_set_bytes,
-        "totals": result.totals,
+        **pick(result, "peaks working_set_mean_bytes=mean_working_set_bytes totals"),
         "parallel": {
             "prefill": msgspec.to_builtins(laid.prefill.parallel),
             "decode": msgspec.to_builtins(laid.decode.parallel),
         },
         "memory": {
-            side: {"kv_bytes_per_engine": layout.room, "weight_bytes_per_gpu": layout.memory.weight_bytes_per_gpu}
+            side: pick(layout, "kv_bytes_per_engine=room weight_bytes_per_gpu=memory.weight_bytes_per_gpu")
             for side, layout in (("prefill", laid.prefill), ("decode", laid.decode))
         },
         "series": _series(result),
@@ -225,24 +203,12 @@ def _key(use: ResourceUse) -> str:
     return f"{use.name} ({use.detail})" if use.detail else use.name
 
 
-def _resource(use: ResourceUse) -> dict[str, Any]:
-    return {
-        "name": use.name,
-        "detail": use.detail,
-        "utilization": use.utilization,
-        "peak_utilization": use.peak,
-        "capacity_used": use.capacity_used,
-        "max_over_mean": use.max_over_mean,
-        "can_bind": use.simulated,
-    }
-
-
 def _missed_by(result: Result, slo: Slo) -> list[dict[str, Any]]:
     return [msgspec.structs.asdict(miss) for miss in misses(result, slo)]
 
 
 def _spread(spread: Spread) -> dict[str, float | None]:
-    return {"mean": spread.mean, "p50": spread.p50, "p90": spread.p90, "p99": spread.p99}
+    return pick(spread, "mean p50 p90 p99")
 
 
 def _points(result: Result) -> Any:

@@ -2,51 +2,48 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from dualplan.report.columns import print_table
+from dualplan.report.blocks import GAP, Block, Bullets, Facts, Paragraph, table
 from dualplan.report.simulate import Answer, assumptions, gain_key
 from dualplan.steady.resources import TITLES
 from dualplan.units import show, significant
 
-if TYPE_CHECKING:
-    from rich.console import Console
+KEYS = 13
+"""Characters of the keys of facts."""
 
 SHOWN_SHARE = 0.005
 """Resources used less are left out of the table for people."""
 
 
-def show_answer(answer: Answer, documents: Sequence[dict[str, Any]], console: Console) -> None:
+def view(answer: Answer, documents: Sequence[dict[str, Any]]) -> Iterator[Block]:
     """Verdict, figures, resources, what to know, what was assumed."""
     first = documents[0]
     nodes = f"{first['prefill_nodes']}P{first['decode_nodes']}D"
     hardware = first["hardware"]
     if first["decode_hardware"] != hardware:
         hardware += f" + {first['decode_hardware']}"
-    console.print(
-        f"{answer.shown[0].cluster.scenario.model.title} · {hardware} · {first['workload']} · {nodes}", style="bold"
-    )
-    console.print()
+    model = answer.shown[0].cluster.scenario.model.title
+    yield from (Paragraph(f"{model} · {hardware} · {first['workload']} · {nodes}", "title"), GAP)
     if answer.interrupted:
-        _show_interrupted(answer, console)
+        yield Paragraph("INTERRUPTED  this is what was known; the last run ends where it was stopped", "warning")
+        if answer.left_out:
+            yield Paragraph("not run: " + "; ".join(answer.left_out))
+        yield GAP
     if len(documents) > 1:
-        _show_rows(documents, console)
+        yield from _rows(documents)
     else:
         if "capacity_agents_per_s" in first:
-            _say(console, _capacity_line(first))
-            _say_missed(console, first["upper_missed_by"], f"At {significant(first['interval'][1] or 0.0)}")
+            yield Paragraph(_capacity_line(first))
+            yield _missed(first["upper_missed_by"], f"At {significant(first['interval'][1] or 0.0)}")
         else:
-            _show_headline(first, console)
-        _show_result(first, console)
+            yield from _headline(first)
+        yield from _result(first)
     for note in _notes(documents):
-        console.print()
-        _say(console, f"Note: {note}.", hanging=0)
-    console.print()
-    console.print("  Assumed (all figures and their sources: --json)", style="dim")
-    for line in assumptions(answer, *answer.shown):
-        console.print(_wrapped(line, console.width))
+        yield from (GAP, Paragraph(f"Note: {note}.", hanging=0))
+    yield from (GAP, Paragraph("Assumed (all figures and their sources: --json)", "note"))
+    yield Bullets(tuple(assumptions(answer, *answer.shown)))
 
 
 def _notes(documents: Sequence[dict[str, Any]]) -> list[str]:
@@ -58,22 +55,9 @@ def _notes(documents: Sequence[dict[str, Any]]) -> list[str]:
     return [note if len(labels) == len(documents) else f"{'; '.join(labels)}: {note}" for note, labels in rows.items()]
 
 
-def _show_interrupted(answer: Answer, console: Console) -> None:
-    console.print("  INTERRUPTED  this is what was known; the last run ends where it was stopped", style="yellow")
-    if answer.left_out:
-        _say(console, "not run: " + "; ".join(answer.left_out))
-    console.print()
-
-
-def _say(console: Console, text: str, *, hanging: int = 2, style: str | None = None) -> None:
-    """A line of the answer, wrapped to its indent."""
-    console.print(_wrapped(text, console.width, "  ", " " * (2 + hanging)), style=style)
-
-
-def _say_missed(console: Console, missed: Sequence[dict[str, Any]], title: str = "Missed by") -> None:
+def _missed(missed: Sequence[dict[str, Any]], title: str = "Missed by") -> Facts:
     """What of the SLO was missed, a line each."""
-    for miss in missed:
-        _say(console, f"{title:<13}{miss['text']}", hanging=13)
+    return Facts(tuple((title, miss["text"]) for miss in missed), room=KEYS)
 
 
 def _capacity_line(document: dict[str, Any]) -> str:
@@ -100,34 +84,28 @@ def _named(document: dict[str, Any]) -> str:
     return f"mode {document['mode']}{extra}"
 
 
-def _wrapped(line: str, width: int, first: str = "  - ", rest: str = "    ") -> str:
-    return textwrap.fill(line, min(width, 100), initial_indent=first, subsequent_indent=rest)
-
-
-def _show_headline(document: dict[str, Any], console: Console) -> None:
+def _headline(document: dict[str, Any]) -> Iterator[Block]:
     name = _named(document)
     if document["kind"] == "offline":
         if document["jct_s"] is None:
             done = f"{document['agents_done']} of {document['agents']} agents done"
-            _say(console, f"STOPPED  {done} after {_seconds(document['simulated_s'])} ({document['stopped']})")
+            yield Paragraph(f"STOPPED  {done} after {_seconds(document['simulated_s'])} ({document['stopped']})")
             return
         interval = document.get("jct_interval_s")
         several = f", {_seconds(interval[0])} to {_seconds(interval[1])} over the runs" if interval else ""
-        _say(console, f"{_seconds(document['jct_s'])} for {document['agents']} agents in {name}{several}")
+        yield Paragraph(f"{_seconds(document['jct_s'])} for {document['agents']} agents in {name}{several}")
         return
     verdict = "SLO MET" if document["slo_met"] else "SLO MISSED"
     rate = document["arrival_rate"]
     asked = "at the times of the trace" if rate is None else f"at {significant(rate)} agents/s"
     unsettled = ", but not steady: see the note" if document["slo_met"] and document["steady"] is False else ""
-    style = "green" if document["slo_met"] else "red"
-    _say(console, f"{verdict}  {asked} in {name}{unsettled}", style=style)
+    yield Paragraph(f"{verdict}  {asked} in {name}{unsettled}", "good" if document["slo_met"] else "bad")
     slo = document["slo"]
     limits = ", ".join(
         f"{key.upper()} {show(slo[f'{key}_s'], 's')}{' by default' if key in slo['defaults'] else ''}"
         for key in ("ttft", "tpot")
     )
-    _say(console, f"Means are held against {limits}.")
-    _say_missed(console, document["missed_by"])
+    yield from (Paragraph(f"Means are held against {limits}."), _missed(document["missed_by"]))
     if document["stopped"] == "TTFT above the limit":
         least, limit = document["ttft_unloaded_s"], slo["ttft_s"]
         why = (
@@ -135,36 +113,39 @@ def _show_headline(document: dict[str, Any], console: Console) -> None:
             if least is not None and least > limit
             else "The rate is above capacity (--find-capacity finds it)."
         )
-        _say(
-            console,
-            f"{why} Figures below are of all turns that ended from "
-            f"{_seconds(document['warm_up_s'])} to {_seconds(document['simulated_s'])}.",
-        )
+        span = f"{_seconds(document['warm_up_s'])} to {_seconds(document['simulated_s'])}"
+        yield Paragraph(f"{why} Figures below are of all turns that ended from {span}.")
     elif document["stopped"] == "interrupted":
-        _say(console, f"Interrupted after {_seconds(document['simulated_s'])} of simulated time.")
+        yield Paragraph(f"Interrupted after {_seconds(document['simulated_s'])} of simulated time.")
 
 
-def _show_result(document: dict[str, Any], console: Console) -> None:
-    _say(
-        console,
+SPREADS = {
+    "TTFT": "ttft_s",
+    "TTST": "ttst_s",
+    "TPOT": "tpot_s",
+    "agent, start to end": "agent_time_s",
+    "wait for admission": "admission_wait_s",
+}
+QUANTILES = ("mean", "p50", "p90", "p99")
+
+
+def _result(document: dict[str, Any]) -> Iterator[Block]:
+    yield Paragraph(
         f"{document['turns']:,} turns, {significant(document['turns_per_s'])} turns/s, "
         f"{_tokens(document['prompt_tokens_per_s'])} prompt tok/s, "
-        f"{_tokens(document['output_tokens_per_s'])} output tok/s",
+        f"{_tokens(document['output_tokens_per_s'])} output tok/s"
     )
-    console.print()
-    console.print(f"  {'':20}{'mean':>9}{'p50':>9}{'p90':>9}{'p99':>9}", style="bold")
-    rows = [("TTFT", "ttft_s"), ("TTST", "ttst_s"), ("TPOT", "tpot_s"), ("agent, start to end", "agent_time_s")]
-    if document["admission_wait_s"] is not None:
-        rows.append(("wait for admission", "admission_wait_s"))
-    for title, key in rows:
-        cells = "".join(f"{show(document[key][name], 's'):>9}" for name in ("mean", "p50", "p90", "p99"))
-        console.print(f"  {title:20}{cells}")
-    console.print()
+    rows = [
+        (title, *(show(document[key][name], "s") for name in QUANTILES))
+        for title, key in SPREADS.items()
+        if document[key] is not None
+    ]
+    yield from (GAP, table("", ("", *QUANTILES), rows, "lrrrr", widths=(20, 7, 7, 7, 7)), GAP)
     shares = ", ".join(
         f"{name} {100 * share:.0f} %" for name, share in document["ttft_shares"].items() if share is not None
     )
     peak = document["peaks"]
-    lines = {
+    facts = {
         # a read ends, for the engine, when the next pass takes the turn in: a long share need not be a slow NIC
         "TTFT is": f"{shares} (read: until the next pass, however fast the NICs are)",
         "Working set": f"{show(document['working_set_mean_bytes'], 'B')} on average, at most "
@@ -177,14 +158,12 @@ def _show_result(document: dict[str, Any], console: Console) -> None:
     expected = document["expected_agent_time_s"]
     if document["kind"] == "online" and 0 < done < of and expected is not None:
         # those that did not end before the run did are the longer ones
-        lines["Agents"] = (
+        facts["Agents"] = (
             f"{done:,} of {of:,} ended in the run, the shorter ones first; one takes about {show(expected, 's')}"
         )
-    for title, text in lines.items():
-        _say(console, f"{title:<13}{text}", hanging=13)
-    for change in document["role_changes"]:
-        _say(console, f"{'Roles':<13}{_role_change(change)}", hanging=13)
-    _show_resources(document, console)
+    roles = [("Roles", _role_change(change)) for change in document["role_changes"]]
+    yield Facts((*facts.items(), *roles), room=KEYS)
+    yield from (GAP, *_resources(document))
 
 
 def _share(value: float) -> str:
@@ -202,71 +181,63 @@ def _role_change(change: dict[str, Any]) -> str:
     return f"{nodes} decided at {_seconds(change['decided_s'])}, ready at {_seconds(change['ready_s'])}"
 
 
-def _show_resources(document: dict[str, Any], console: Console) -> None:
-    console.print()
-    console.print(f"  {'Used':28}{'mean':>8}{'busiest':>9}{'max/mean':>10}", style="bold")
+def _resources(document: dict[str, Any]) -> Iterator[Block]:
+    rows = []
     for use in document["resources"]:
         if use["utilization"] < SHOWN_SHARE:
             continue
         title = TITLES[use["name"]] + (f" ({use['detail']})" if use["detail"] else "")
         if use["name"] == "prefill_compute":
-            console.print(f"  {title:28}{_share(use['capacity_used']):>8}{'-':>9}{'-':>10}")
+            rows.append((title, _share(use["capacity_used"]), "-", "-"))
             title = "prefill passes running"
         uneven = "-" if use["max_over_mean"] is None else f"{use['max_over_mean']:.2f}"
-        shares = f"{_share(use['utilization']):>8}{_share(use['peak_utilization']):>9}{uneven:>10}"
-        console.print(f"  {title[:28]:28}{shares}")
-    _say(
-        console,
+        rows.append((title[:28], _share(use["utilization"]), _share(use["peak_utilization"]), uneven))
+    yield table("", ("Used", "mean", "busiest", "max/mean"), rows, "lrrr", widths=(28, 6, 7, 8))
+    whole = " All other shares, and the sequences that decode, are of the whole run, its filling included."
+    yield Paragraph(
         "prefill compute is work over that of full passes, as feasible counts; passes run while any turn is there, so "
-        "their busy share is high at any load."
-        + (
-            " All other shares, and the sequences that decode, are of the whole run, its filling included."
-            if document["warm_up_s"]
-            else ""
-        ),
+        f"their busy share is high at any load.{whole if document['warm_up_s'] else ''}",
+        "note",
         hanging=0,
-        style="dim",
     )
 
 
-def _show_rows(documents: Sequence[dict[str, Any]], console: Console) -> None:
+def _rows(documents: Sequence[dict[str, Any]]) -> Iterator[Block]:
     first, key = documents[0], gain_key(documents)
     heads: tuple[str, ...]
-    cells: tuple[str, ...]
     if "capacity_agents_per_s" in first:
         heads = ("mode", "agents/s", "missed at", "turns/s", "TTFT", "TPOT", "against")
     elif first["kind"] == "offline":
         heads = ("mode", "JCT", "turns/s", "TTFT", "TPOT", "speed-up")
     else:
         heads = ("mode", "turns/s", "TTFT", "TTST", "TPOT", "SLO", "TTFT gain")
-    table: list[tuple[str, ...]] = []
-    for row in documents:
-        times = f"{significant(row[key])}x" if row[key] else "-"
-        rate = significant(row["turns_per_s"])
-        ttft, tpot = show(row["ttft_s"]["mean"], "s"), show(row["tpot_s"]["mean"], "s")
-        if "capacity_agents_per_s" in row:
-            low, high = row["interval"]
-            cells = (significant(low), "-" if high is None else significant(high), rate, ttft, tpot, times)
-        elif row["kind"] == "offline":
-            cells = (_seconds(row["jct_s"]), rate, ttft, tpot, times)
-        else:
-            cells = (rate, ttft, show(row["ttst_s"]["mean"], "s"), tpot, "met" if row["slo_met"] else "missed", times)
-        table.append((row["label"], *cells))
-    print_table(console, heads, table, "l" + "r" * (len(heads) - 1), indent="  ", wraps=0)
+    rows = [(row["label"], *_cells(row, f"{significant(row[key])}x" if row[key] else "-")) for row in documents]
+    yield table("", heads, rows, "l" + "r" * (len(heads) - 1), flow="w" + "." * (len(heads) - 1), below=True)
     gains = {row["label"]: row[key] for row in documents}
     if gains.get("split-read") and gains.get("dual-path"):
         gain = 100 * (gains["split-read"] / gains["dual-path"] - 1)
-        _say(console, f"Splitting each read over both sides gains {gain:+.1f} % over dual-path.")
+        yield Paragraph(f"Splitting each read over both sides gains {gain:+.1f} % over dual-path.")
     for row in documents:
         if "capacity_agents_per_s" in row:
-            at = significant(row["interval"][1] or 0.0)
-            for miss in row["upper_missed_by"]:
-                _say(console, f"{row['label']} at {at}: {miss['text']}")
+            about, missed = f"{row['label']} at {significant(row['interval'][1] or 0.0)}", row["upper_missed_by"]
         else:
-            for miss in row["missed_by"]:
-                _say(console, f"{row['label']} misses: {miss['text']}")
+            about, missed = f"{row['label']} misses", row["missed_by"]
+        for miss in missed:
+            yield Paragraph(f"{about}: {miss['text']}")
         for change in row["role_changes"]:
-            _say(console, f"{row['label']}: {_role_change(change)}")
+            yield Paragraph(f"{row['label']}: {_role_change(change)}")
+
+
+def _cells(row: dict[str, Any], gain: str) -> tuple[str, ...]:
+    """A row of several modes, from its second cell on."""
+    rate = significant(row["turns_per_s"])
+    ttft, tpot = show(row["ttft_s"]["mean"], "s"), show(row["tpot_s"]["mean"], "s")
+    if "capacity_agents_per_s" in row:
+        low, high = row["interval"]
+        return significant(low), "-" if high is None else significant(high), rate, ttft, tpot, gain
+    if row["kind"] == "offline":
+        return _seconds(row["jct_s"]), rate, ttft, tpot, gain
+    return rate, ttft, show(row["ttst_s"]["mean"], "s"), tpot, "met" if row["slo_met"] else "missed", gain
 
 
 def _seconds(value: float | None) -> str:

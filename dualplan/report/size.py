@@ -2,50 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from textwrap import wrap
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from dualplan.model.storage import YEAR
 from dualplan.plan.assumptions import scenario_sha256, sources
 from dualplan.plan.sizing import BreakEven, PoolSize, Remote, StoreNeeds, Tier, WorkingSet
-from dualplan.report.columns import print_table
+from dualplan.report.blocks import GAP, Block, Bullets, Paragraph, Table, table
 from dualplan.report.output import Output
+from dualplan.report.records import pick
 from dualplan.spec.scenario import Scenario
-from dualplan.steady.answer import demand_turns_per_s
 from dualplan.steady.resources import TITLES
+from dualplan.steady.setup import demand_turns_per_s
 from dualplan.units import show, significant
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
+INPUTS = "name=settings.name hardware=hardware.name model=model.name workload=workload.name mode=settings.mode"
 PAPER_RULE = (
     "DualPath (section 7) states that think time which stretches an agent by r needs capacity r, working set r^2 and "
     "cost r^3; that scales the arrivals as well. At the same arrivals it is r, by Little's law."
 )
-
-
-class _Table(NamedTuple):
-    """A table between the lines of an answer."""
-
-    header: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    align: str
-
-
-def _document(name: str, scenario: Scenario, body: dict[str, Any], assumed: Sequence[str]) -> dict[str, Any]:
-    return {
-        "schema": f"dualplan/size-{name}/1",
-        "name": scenario.settings.name,
-        "hardware": scenario.hardware.name,
-        "model": scenario.model.name,
-        "workload": scenario.workload.name,
-        "mode": scenario.settings.mode,
-        **body,
-        "assumptions": list(assumed),
-        "sources": sources(scenario),
-        "inputs_sha256": scenario_sha256(scenario),
-    }
 
 
 def _headline(scenario: Scenario) -> str:
@@ -54,60 +29,46 @@ def _headline(scenario: Scenario) -> str:
     return " · ".join((scenario.model.title, scenario.hardware.name, scenario.workload.name, nodes, settings.mode))
 
 
-def _printer(scenario: Scenario, lines: Sequence[str | _Table], assumed: Sequence[str]) -> Callable[[Console], None]:
-    """The human view: headline, lines (a first one in bold), assumptions."""
-
-    def text(console: Console) -> None:
-        width = max(console.width, 40)
-
-        def write(line: str, style: str | None = None, indent: str = "  ") -> None:
-            parts = wrap(line, width, initial_indent=indent, subsequent_indent=indent + "  ", break_on_hyphens=False)
-            for part in parts or [""]:
-                console.print(part, style=style, soft_wrap=True)
-
-        write(_headline(scenario), indent="")
-        console.print()
-        for index, line in enumerate(lines):
-            if isinstance(line, _Table):
-                print_table(console, *line, indent="  ", head=None)
-            else:
-                write(line, "bold" if index == 0 else None)
-        console.print()
-        for line in assumed:
-            write(f"- {line}", "dim")
-
-    return text
-
-
 def _output(
     name: str,
     scenario: Scenario,
     body: dict[str, Any],
     rows: Sequence[dict[str, Any]],
-    lines: Sequence[str | _Table],
+    lines: Sequence[str | Table],
     assumed: Sequence[str],
 ) -> Output:
-    data = _document(name, scenario, body, assumed)
-    return Output(data=data, rows=rows, text=_printer(scenario, lines, assumed))
+    """The document, and for people headline, lines (a first one in bold) and assumptions."""
+    data = {"schema": f"dualplan/size-{name}/1", **pick(scenario, INPUTS), **body, "assumptions": list(assumed)}
+    data |= {"sources": sources(scenario), "inputs_sha256": scenario_sha256(scenario)}
+
+    def view() -> Iterator[Block]:
+        yield from (Paragraph(_headline(scenario), indent=0), GAP)
+        for index, line in enumerate(lines):
+            yield line if isinstance(line, Table) else Paragraph(line, "" if index else "lead")
+        yield from (GAP, Bullets(tuple(assumed), "note"))
+
+    return Output(data=data, rows=rows, view=view)
 
 
 # ---------------------------------------------------------------- working set and store
 
 
-def _working_set(held: WorkingSet) -> dict[str, Any]:
-    return {
-        "agents_per_s": held.agents_per_s,
-        "completion_time_s": held.completion_time_s,
-        "completion_origin": held.completion_origin,
-        "agents_in_flight": held.agents,
-        "total_tokens": held.total_tokens,
-        "kv_bytes_per_token": held.kv_bytes_per_token,
-        "working_set_bytes": held.bytes,
-        "think_time_stretch": held.stretch,
-        "working_set_without_thinking_bytes": held.bytes_without_thinking,
-        "simulated_working_set_bytes": held.measured_bytes,
-    }
-
+WORKING_SET = """
+    agents_per_s completion_time_s completion_origin agents_in_flight=agents total_tokens kv_bytes_per_token
+    working_set_bytes=bytes think_time_stretch=stretch working_set_without_thinking_bytes=bytes_without_thinking
+    simulated_working_set_bytes=measured_bytes
+"""
+STORE = """
+    turns_per_s read_bytes_per_s written_bytes_per_s written_bytes_per_day retention_s stored_bytes servers
+"""
+DRIVES = "drive_writes_per_day rated_drive_writes_per_day=rated_writes_per_day"
+RATES = """
+    loaded=loaded_turns_per_s recomputed=recomputed_turns_per_s all_local=local_turns_per_s link_full=link_turns_per_s
+"""
+REMOTE = """
+    bandwidth_bytes_per_s=bandwidth latency_s share_of_turns=share prefix_bytes pays_in_time pays_in_rate
+    break_even_bytes_per_s=break_even
+"""
 
 _ORIGIN = {
     "given": "as given",
@@ -149,7 +110,7 @@ def _working_set_assumptions(held: WorkingSet) -> list[str]:
 
 def working_set_output(scenario: Scenario, held: WorkingSet) -> Output:
     """The working set."""
-    body = _working_set(held)
+    body = pick(held, WORKING_SET)
     return _output("working-set", scenario, body, [body], _working_set_lines(held), _working_set_assumptions(held))
 
 
@@ -157,18 +118,11 @@ def store_output(scenario: Scenario, needs: StoreNeeds) -> Output:
     """What the store must hold and move."""
     wanted = demand_turns_per_s(scenario)
     body = {
-        **_working_set(needs.working_set),
-        "turns_per_s": needs.turns_per_s,
-        "read_bytes_per_s": needs.read_bytes_per_s,
-        "written_bytes_per_s": needs.written_bytes_per_s,
-        "written_bytes_per_day": needs.written_bytes_per_day,
-        "retention_s": needs.retention_s,
-        "stored_bytes": needs.stored_bytes,
-        "servers": needs.servers,
-        "servers_by": {"capacity": needs.by_capacity, "read": needs.by_read, "write": needs.by_write},
+        **pick(needs.working_set, WORKING_SET),
+        **pick(needs, STORE),
+        "servers_by": pick(needs, "capacity=by_capacity read=by_read write=by_write"),
         "servers_with_one_down": needs.with_one_down,
-        "drive_writes_per_day": needs.drive_writes_per_day,
-        "rated_drive_writes_per_day": needs.rated_writes_per_day,
+        **pick(needs, DRIVES),
         "life_years": None if needs.life_s is None else needs.life_s / YEAR,
         "demand_turns_per_s": wanted,
         "turns_per_s_now": needs.rate_now,
@@ -225,10 +179,7 @@ def break_even_output(scenario: Scenario, found: Sequence[BreakEven], tiers: Seq
     """Load or recompute, by context and tier."""
     rows = [
         {
-            "context": entry.context,
-            "kv_bytes": entry.kv_bytes,
-            "recompute_s": entry.recompute_s,
-            "break_even_bytes_per_s": entry.bandwidth,
+            **pick(entry, "context kv_bytes recompute_s break_even_bytes_per_s=bandwidth"),
             "tiers": {
                 name.replace(" ", "_"): {"load_s": time, "speedup": factor, "pays": factor > 1}
                 for name, (time, factor) in entry.loads.items()
@@ -251,12 +202,13 @@ def break_even_output(scenario: Scenario, found: Sequence[BreakEven], tiers: Seq
         )
         for entry in found
     ]
-    table = _Table(("context", "KV", "compute", "break-even", *names), cells, "rrrr" + "r" * len(names))
+    heads = ("context", "KV", "compute", "break-even", *names)
+    lengths = table("", heads, cells, "r" * len(heads), below=True, head="")
     worst = min((min(f for _, f in entry.loads.values()) for entry in found), default=0.0)
     first = "Loading pays from every tier at these lengths" if worst > 1 else "Loading does not pay everywhere"
-    lines: list[str | _Table] = [
+    lines: list[str | Table] = [
         first,
-        table,
+        lengths,
         "tiers: loading is so many times faster than computing; below 1x compute",
     ]
     lines += [f"{tier.name}: {show(tier.bandwidth, 'B/s')} a node, {TITLES[tier.limit]} limits" for tier in tiers]
@@ -278,13 +230,9 @@ def pool_output(scenario: Scenario, found: Sequence[PoolSize], trace: str) -> Ou
     """A DRAM pool beside storage."""
     rows = [
         {
-            "pool_bytes": entry.capacity_bytes,
-            "hit_share": entry.hit_share,
-            "turns_per_s": entry.turns_per_s,
+            **pick(entry, "pool_bytes=capacity_bytes hit_share turns_per_s"),
             "gain": entry.turns_per_s / entry.without - 1 if entry.without else None,
-            "bottleneck": entry.bottleneck,
-            "layerwise_turns_per_s": entry.without,
-            "dual_path_turns_per_s": entry.dual_path,
+            **pick(entry, "bottleneck layerwise_turns_per_s=without dual_path_turns_per_s=dual_path"),
         }
         for entry in found
     ]
@@ -298,11 +246,14 @@ def pool_output(scenario: Scenario, found: Sequence[PoolSize], trace: str) -> Ou
         )
         for entry in found
     ]
-    table = _Table(("pool", "of hits", "turns/s", "gain", "bound by"), cells, "rrrrl")
+    heads = ("pool", "of hits", "turns/s", "gain", "bound by")
     best = max(found, key=lambda entry: entry.turns_per_s)
     first = f"A pool of {show(best.capacity_bytes, 'B')} serves {100 * best.hit_share:.0f} % of the hits"
     both = "" if not best.dual_path else f"; without a pool, both sides reading: {significant(best.dual_path)} turns/s"
-    lines: list[str | _Table] = [f"{first}: {significant(best.turns_per_s)} turns/s{both}", table]
+    lines: list[str | Table] = [
+        f"{first}: {significant(best.turns_per_s)} turns/s{both}",
+        table("", heads, cells, "rrrrl", below=True, head=""),
+    ]
     lines.append(f"gain over mode layerwise, {significant(best.without)} turns/s, whose storage reads the rest")
     assumed = [
         f"hit share from the reuse curve of {trace}: least recently used goes first; shares of the hits of an infinite "
@@ -315,20 +266,9 @@ def pool_output(scenario: Scenario, found: Sequence[PoolSize], trace: str) -> Ou
 def remote_output(scenario: Scenario, found: Remote) -> Output:
     """KV of another site over a WAN link."""
     body = {
-        "bandwidth_bytes_per_s": found.bandwidth,
-        "latency_s": found.latency_s,
-        "share_of_turns": found.share,
-        "prefix_bytes": found.prefix_bytes,
-        "pays_in_time": found.pays_in_time,
-        "pays_in_rate": found.pays_in_rate,
-        "break_even_bytes_per_s": found.break_even,
-        "ttft_s": {"loaded": found.loaded_ttft_s, "recomputed": found.recomputed_ttft_s},
-        "turns_per_s": {
-            "loaded": found.loaded_turns_per_s,
-            "recomputed": found.recomputed_turns_per_s,
-            "all_local": found.local_turns_per_s,
-            "link_full": found.link_turns_per_s,
-        },
+        **pick(found, REMOTE),
+        "ttft_s": pick(found, "loaded=loaded_ttft_s recomputed=recomputed_ttft_s"),
+        "turns_per_s": pick(found, RATES),
     }
     time = "earlier" if found.pays_in_time else "later"
     rate = "more" if found.pays_in_rate else "fewer"

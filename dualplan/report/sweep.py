@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from math import prod
-from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,13 +16,13 @@ from numpy.typing import NDArray
 from dualplan.errors import InputError
 from dualplan.plan.sweep.points import Points
 from dualplan.plan.sweep.table import Table
+from dualplan.report.blocks import GAP, Block, Drawing, Paragraph, table
+from dualplan.report.blocks import Table as BlockTable
 from dualplan.report.output import Output, csv_text
 from dualplan.steady.resources import TITLES
 from dualplan.units import counted, significant
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from dualplan.report.chart import Mark
 
 NUMBER = re.compile(r"[+-]?\.?\d")
@@ -100,9 +99,7 @@ def output(answer: Answer, *, plot: bool = False) -> Output:
         "sources": list(answer.sources),
         "inputs_sha256": answer.inputs_sha256,
     }
-    return Output(
-        data=data, rows=_Lazy(answer), text=lambda console: show(answer, console, plot), csv=lambda: csv(answer)
-    )
+    return Output(data=data, rows=_Lazy(answer), view=lambda: view(answer, plot), csv=lambda: csv(answer))
 
 
 class _Lazy(list[dict[str, Any]]):
@@ -183,39 +180,33 @@ def _cells(name: str, column: NDArray[Any]) -> list[str]:
 # ---------------------------------------------------------------- people
 
 
-def show(answer: Answer, console: Console, plot: bool = False) -> None:
+def view(answer: Answer, plot: bool = False) -> Iterator[Block]:
     """The best point first, then a row a point, or a chart."""
-    from rich.padding import Padding
-    from rich.table import Table as RichTable
-
-    console.print(fill(headline(answer), console.width), style="bold", soft_wrap=True)
-    console.print()
+    yield from (Paragraph(headline(answer), "title", hanging=0), GAP)
     for line in verdict(answer):
-        wrapped = fill(line, console.width, initial_indent="  ", subsequent_indent="    ")
-        console.print(wrapped, soft_wrap=True)
+        yield Paragraph(line)
     if plot:
-        console.print()
-        for line in chart(answer, console.width - 2):
-            console.print("  " + line, soft_wrap=True)
+        yield from (GAP, Drawing(lambda width: chart(answer, width)))
         return
     order = answer.order[: answer.shown_rows or SHOWN_ROWS]
     if len(order):
-        console.print()
-        names = shown_columns(answer.table)
-        view = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-        for name, heading in names:
-            right = answer.table.columns[name].dtype.kind in "if"
-            view.add_column(heading, justify="right" if right else "left", overflow="fold")
-        cells = [[cell(value) for value in plain_list(answer.table.columns[name][order])] for name, _ in names]
-        marks, at = _marked(_reasons(answer.table)), [name for name, _ in names].index("feasible")
-        for number, position in enumerate(order.tolist()):
-            if marks and cells[at][number] == "no" and (mark := marks.get(_reason(answer.table, position))):
-                cells[at][number] = f"no ({mark})"
-        for row in zip(*cells, strict=True):
-            view.add_row(*row)
-        console.print(Padding(view, (0, 0, 0, 2), expand=False))
+        yield from (GAP, _points(answer, order))
     if len(order) < len(answer.order):
-        console.print(f"  ... {len(answer.order) - len(order):,} more: --limit N shows N of them, -f csv all")
+        yield Paragraph(f"... {len(answer.order) - len(order):,} more: --limit N shows N of them, -f csv all")
+
+
+def _points(answer: Answer, order: NDArray[np.int64]) -> BlockTable:
+    """A row a point; a number in brackets says why one is not feasible."""
+    columns = answer.table.columns
+    names = shown_columns(answer.table)
+    cells = [[cell(value) for value in plain_list(columns[name][order])] for name, _ in names]
+    marks, at = _marked(_reasons(answer.table)), [name for name, _ in names].index("feasible")
+    for number, position in enumerate(order.tolist()):
+        if marks and cells[at][number] == "no" and (mark := marks.get(_reason(answer.table, position))):
+            cells[at][number] = f"no ({mark})"
+    align = "".join("r" if columns[name].dtype.kind in "if" else "l" for name, _ in names)
+    heads = [heading for _, heading in names]
+    return table("", heads, list(zip(*cells, strict=True)), align, flow="f" * len(names))
 
 
 def chart(answer: Answer, width: int) -> list[str]:

@@ -5,8 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from dualplan.plan.uncertainty import FAULT_TITLES, Influence, Uncertainty
+from dualplan.report.blocks import MORE, Table, table
+from dualplan.report.records import pick
 from dualplan.units import show, significant
 
+RUN = """
+    samples seed evaluations feasible_share feasible_share_error=share_error turns_per_s failures decides measure_next
+"""
+INFLUENCE = """
+    key value=text unit rank_correlation=correlation rate_index_first=first rate_index_first_error=first_error
+    rate_index_total=total verdict_index_total=verdict_total flips_at feasible_above
+"""
 SHOWN = 5
 """Values that people are shown."""
 
@@ -16,59 +25,33 @@ LITTLE = 0.005
 
 def document(found: Uncertainty) -> dict[str, Any]:
     """The JSON of ``uncertainty``."""
-    return {
-        "samples": found.samples,
-        "seed": found.seed,
-        "evaluations": found.evaluations,
-        "feasible_share": found.feasible_share,
-        "feasible_share_error": found.share_error,
-        "turns_per_s": found.turns_per_s,
-        "failures": found.failures,
-        "decides": found.decides,
-        "measure_next": found.measure_next,
-        "influences": [
-            {
-                "key": one.key,
-                "value": one.text,
-                "unit": one.unit or None,
-                "rank_correlation": one.correlation,
-                "rate_index_first": one.first,
-                "rate_index_first_error": one.first_error,
-                "rate_index_total": one.total,
-                "verdict_index_total": one.verdict_total,
-                "flips_at": one.flips_at,
-                "feasible_above": one.feasible_above,
-            }
-            for one in found.influences
-        ],
+    return pick(found, RUN) | {
+        "influences": [pick(one, INFLUENCE) | {"unit": one.unit or None} for one in found.influences]
     }
 
 
-def lines(found: Uncertainty) -> list[str]:
-    """The answer in lines: how robust, why not, what decides, what to measure."""
+def facts(found: Uncertainty) -> list[tuple[str, str]]:
+    """The answer as key and text: how robust, why not, what decides, what to measure."""
     rate = found.turns_per_s
     share = _share(found.feasible_share, found.samples)
-    text = [f"Robust     {share} of {found.samples:,} samples are feasible ({_strength(found.feasible_share)})"]
+    strength = _strength(found.feasible_share)
+    text = [("Robust", f"{share} of {found.samples:,} samples are feasible ({strength})")]
     quantiles = ", ".join(f"{name} {significant(rate[name])}" for name in ("p5", "p50", "p95"))
-    text.append(f"Rate       {quantiles} turns/s over the samples")
-    failing = [(name, part) for name, part in found.failures.items() if part]
+    text.append(("Rate", f"{quantiles} turns/s over the samples"))
+    failing = sorted(((name, part) for name, part in found.failures.items() if part), key=lambda one: -one[1])
     if failing:
-        failing.sort(key=lambda one: -one[1])
-        text.append(
-            "Missed     "
-            + ", ".join(f"{FAULT_TITLES[name]} in {_share(part, found.samples)}" for name, part in failing)
-        )
+        missed = (f"{FAULT_TITLES[name]} in {_share(part, found.samples)}" for name, part in failing)
+        text.append(("Missed", ", ".join(missed)))
     if found.decides is None:
-        text.append("Decides    nothing: none of the uncertain values changes rate or verdict")
-        return text
-    top = found.influences[0]
-    text.append(f"Decides    {top.key}: {_influence(top)}")
-    text += [f"           {one.key}: {_influence(one)}" for one in found.influences[1:SHOWN] if _matters(one)]
+        return [*text, ("Decides", "nothing: none of the uncertain values changes rate or verdict")]
+    top, *others = found.influences
+    text.append(("Decides", f"{top.key}: {_influence(top)}"))
+    text += [(MORE, f"{one.key}: {_influence(one)}") for one in others[: SHOWN - 1] if _matters(one)]
     idle = [one.key for one in found.influences if not _matters(one)]
     if idle:
-        text.append("No matter  " + ", ".join(idle))
+        text.append(("No matter", ", ".join(idle)))
     if found.measure_next is not None:
-        text.append(f"Measure    {found.measure_next} next: {_worth(found)}")
+        text.append(("Measure", f"{found.measure_next} next: {_worth(found)}"))
     return text
 
 
@@ -118,16 +101,13 @@ def _worth(found: Uncertainty) -> str:
     return f"known exactly, the spread of the rate falls by {100 * (1 - left):.0f} %"
 
 
-def markdown(found: Uncertainty) -> list[str]:
-    """Lines of a Markdown section."""
-    text = [
-        "",
-        "| uncertain value | is | index of the verdict | index of the rate | feasible |",
-        "|---|---|--:|--:|---|",
-    ]
+def influences(found: Uncertainty) -> Table:
+    """What each uncertain value does to verdict and rate."""
+    rows = []
     for one in found.influences:
         verdict = "-" if one.verdict_total is None else f"{one.verdict_total:.2f}"
         flips = "-" if one.flips_at is None else value_text(one.flips_at, one.unit)
         side = "" if one.feasible_above is None else ("above " if one.feasible_above else "below ")
-        text.append(f"| {one.key} | {one.text} | {verdict} | {one.total:.2f} | {side}{flips} |")
-    return text
+        rows.append((one.key, one.text, verdict, f"{one.total:.2f}", side + flips))
+    header = ("uncertain value", "is", "index of the verdict", "index of the rate", "feasible")
+    return table("", header, rows, "llrrl")

@@ -19,15 +19,15 @@ from dualplan.model.service_times import (
     ENGINE_QUEUE,
     READ_QUEUE,
     SHORTEST_PASS,
-    Times,
-    fitted,
+    Curve,
+    ServiceTimes,
     service_times,
-    with_measured_storage,
 )
 from dualplan.serving import layout as k
 from dualplan.serving.policies import Policies, codes
 from dualplan.serving.trajectories import Trajectories, dealt
 from dualplan.spec.choices import Mode
+from dualplan.spec.fitted_sets import fitted, with_measured_storage
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.parallel import Parallel, default_parallel, hosted
 from dualplan.spec.scenario import Scenario
@@ -83,7 +83,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     scenario: Scenario
     mode: Mode
     policies: Policies
-    times: Times
+    times: ServiceTimes
     prefill: SideLayout
     decode: SideLayout
     kv_bytes_per_token: float
@@ -100,7 +100,7 @@ def cluster(
     *,
     mode: Mode | None = None,
     policies: Policies | None = None,
-    times: Times | None = None,
+    times: ServiceTimes | None = None,
     tokens_per_step: float = 1.0,
     clusters: int = 1,
     max_active: int = 0,
@@ -124,8 +124,7 @@ def cluster(
     notes: list[str] = []
     longest = trajectories.longest * per_token + state
     found = fitted(scenario) if times is None else None
-    if found is not None:
-        scenario = with_measured_storage(scenario)
+    scenario = with_measured_storage(scenario, found)
     redundant = times.redundant_experts if times else found.chosen.redundant_experts if found else 0
     expert_groups = {"prefill": found.chosen.prefill_ep, "decode": found.chosen.decode_ep} if found else {}
     sides = [
@@ -137,7 +136,7 @@ def cluster(
             strict=True,
         )
     ]
-    given, times = times, times or service_times(scenario, sides[0].parallel, sides[1].parallel)
+    given, times = times, times or service_times(scenario, sides[0].parallel, sides[1].parallel, found)
     both = times.both_sides if mode in ("dual-path", "split-read") else 1.0
     most = most_nodes or (sides[0].nodes * clusters, sides[1].nodes * clusters)
     sides = [
@@ -170,7 +169,13 @@ def _part(nodes: int | None, clusters: int) -> int | None:
 
 
 def _with_nodes(
-    scenario: Scenario, name: str, hardware: Hardware, layout: SideLayout, given: Times | None, both: float, nodes: int
+    scenario: Scenario,
+    name: str,
+    hardware: Hardware,
+    layout: SideLayout,
+    given: ServiceTimes | None,
+    both: float,
+    nodes: int,
 ) -> SideLayout:
     """A side with so many nodes instead, and what belongs to each node. Nodes that differ come first. ``given``: times
     that replace those of the scenario.
@@ -318,25 +323,27 @@ def state(
     """Arrays for one run. ``arrivals``: start times of the agents [s], ascending. ``replayed``: the
     trajectory of each agent; they are dealt at random if None.
     """
-    agents, times = len(arrivals), laid.times
+    agents, times = len(arrivals), laid.times.slowed(laid.mode)
     prefill, decode = laid.prefill, laid.decode
     chosen = dealt(trajectories, agents, seed) if replayed is None else replayed
     number, choice = np.zeros(k.N_NUMBERS), np.zeros(k.N_CHOICES, dtype=np.int64)
     hardware, other = laid.scenario.hardware, laid.scenario.decode_hardware
-    slowdown = 1.0 if laid.mode == "oracle" else 1 + times.decode_read_slowdown
     store = hardware.storage.read_bandwidth if hardware.storage is not None else None
     number[k.BLOCK] = laid.scenario.workload.block
     number[k.KV_BYTES], number[k.STATE_BYTES] = laid.kv_bytes_per_token, laid.state_bytes
-    number[k.PASS_BASE], number[k.PASS_IDLE] = times.pass_base, max(times.pass_base, times.pass_floor, SHORTEST_PASS)
+    number[k.PASS_BASE], number[k.PASS_IDLE] = times.pass_base, max(times.pass_idle, SHORTEST_PASS)
     number[k.PER_REQUEST], number[k.PER_TOKEN] = times.per_request, times.per_token
-    number[k.PER_CONTEXT], number[k.PER_TOKEN_CONTEXT] = times.per_context, times.per_token_context
+    number[k.PER_TOKEN_HIDDEN], number[k.PER_TOKEN_LINK] = times.per_token_hidden, times.per_token_link
+    number[k.PER_CONTEXT], number[k.ATTENTION_FIXED] = times.per_context, times.attention.fixed
+    number[k.PASS_EXPERTS], number[k.DECODE_EXPERTS] = times.pass_experts, times.decode_experts
+    number[k.EXPERT_SHARE], number[k.EXPERT_RANKS] = times.expert_share, times.expert_ranks
     number[k.QUOTA] = times.quota
     settings = laid.scenario.settings
     number[k.RESIDENT] = settings.residency
     number[k.READ_SHARE] = (1 - settings.residency) * (1 - (settings.pool_share if laid.mode == "dram-pool" else 0.0))
     number[k.BACKEND] = store or 0.0
-    number[k.DECODE_BASE], number[k.DECODE_SLOPE] = times.decode_base * slowdown, times.decode_slope * slowdown
-    number[k.DECODE_QUADRATIC] = times.decode_quadratic * slowdown
+    number[k.DECODE_BASE], number[k.DECODE_SLOPE] = times.decode_base, times.decode_slope
+    number[k.DECODE_QUADRATIC], number[k.CACHE_FIXED] = times.decode_quadratic, times.decode_cache.fixed
     number[k.HANDOVER], number[k.HANDOVER_RATE] = times.handover, times.handover_rate
     number[k.ALPHA], number[k.BETA] = READ_QUEUE, ENGINE_QUEUE
     number[k.HELD_SHARE] = BASIC_COPIES if laid.mode == "basic" else 1.0 / laid.scenario.model.num_layers
@@ -360,7 +367,7 @@ def state(
     agent, agent_index = _rows(agents, k.N_AGENT_FLOATS), np.full((agents, k.N_AGENT_INTS), k.NONE, dtype=np.int32)
     agent_index[:, k.STORED] = 0
     agent_index[:, k.TURN], agent_index[:, k.END_TURN] = trajectories.offsets[chosen], trajectories.offsets[chosen + 1]
-    group, pool = np.zeros((p_groups, 5)), np.zeros((d_groups, 6))
+    group, pool = np.zeros((p_groups, 6)), np.zeros((d_groups, 7))
     group[:, k.NEXT_AT] = math.inf
     group_index = np.full((p_groups, 7), k.NONE, dtype=np.int64)
     group_index[:, k.ACTIVE], group_index[:, k.POLLS], group_index[:, k.WANTS_ROOM] = k.IDLE, 0, 0
@@ -390,6 +397,8 @@ def state(
         mark=np.zeros(agents),
         child=np.full((agents, 2), k.NONE, dtype=np.int32),
         turns=turns,
+        attention=_curve(times.attention),
+        cache=_curve(times.decode_cache),
         group=group,
         group_index=group_index,
         pool=pool,
@@ -411,6 +420,11 @@ def state(
         sample=np.zeros((SAMPLES, k.N_SAMPLE_COLUMNS)),
         detail=np.zeros((SAMPLES, details if details <= MOST_DETAILS else 0)),
     )
+
+
+def _curve(curve: Curve) -> npt.NDArray[np.float64]:
+    """Slopes and spans of a curve, a row each."""
+    return np.array([curve.slopes, curve.spans], dtype=np.float64)
 
 
 def _rows(count: int, columns: int) -> npt.NDArray[np.float64]:

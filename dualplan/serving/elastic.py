@@ -8,21 +8,15 @@ whole groups of both sides, so the expert-parallel groups that stay are not dist
 from __future__ import annotations
 
 import math
-import re
 from typing import Literal
 
-import msgspec
-
 from dualplan.errors import InputError
+from dualplan.model.service_times import step_time
 from dualplan.serving import layout as k
 from dualplan.serving.cluster import Cluster, SideLayout
 from dualplan.serving.result import RoleChange
 from dualplan.serving.turns import queue_turn
-from dualplan.units import parse
-
-SWITCH_COST = 30.0
-"""Time from the end of a node's last work in one role to its first in the other [s]: loading weights, building
-groups. An assumption; vendors give 10 s to minutes."""
+from dualplan.spec.run import Elastic
 
 RULE_INTERVAL = 30.0
 """Time between two looks of the rule [s]; four times as long after each change that takes one back."""
@@ -35,38 +29,6 @@ RULE_FILL = 0.9
 
 DRAIN_POLL = 1.0
 """Time between two looks whether closed groups are empty [s]."""
-
-
-class Split(msgspec.Struct, frozen=True, kw_only=True):
-    """Nodes of each side from a time [s] on."""
-
-    time: float
-    prefill_nodes: int
-    decode_nodes: int
-
-
-class Elastic(msgspec.Struct, frozen=True, kw_only=True):
-    """When nodes change roles: ``splits`` in time order, or by the rule if there are none. ``switch_cost`` in s."""
-
-    splits: tuple[Split, ...] = ()
-    switch_cost: float = SWITCH_COST
-
-
-def parse_elastic(text: str, flag: str, switch_cost: float) -> Elastic:
-    """``auto``, or splits such as ``600s:3P3D,1200s:2P4D``. Raises InputError."""
-    if text.strip() == "auto":
-        return Elastic(switch_cost=switch_cost)
-    splits: list[Split] = []
-    for part in text.split(","):
-        when, _, nodes = part.partition(":")
-        found = re.fullmatch(r"\s*([1-9]\d{0,5})P([1-9]\d{0,5})D\s*", nodes, re.IGNORECASE | re.ASCII)
-        if found is None:
-            raise InputError(flag, f'"{part[:40]}" is not TIME:xPyD', 'such as "600s:3P3D,1200s:2P4D", or auto')
-        time = parse(when.strip(), "s", flag)
-        if not 0 < time < math.inf or (splits and time <= splits[-1].time):
-            raise InputError(flag, f"{when.strip()[:40]} is not a time after the one before")
-        splits.append(Split(time=time, prefill_nodes=int(found[1]), decode_nodes=int(found[2])))
-    return Elastic(splits=tuple(splits), switch_cost=switch_cost)
 
 
 def group_nodes(side: SideLayout) -> int:
@@ -176,7 +138,8 @@ class Controller:
             return self.nodes
         work = max(1 - float(s.number[k.PASS_BASE]) * count / spent, 0.0) if spent else 0.0
         batch = decode / (self.nodes[1] * self.laid.decode.per_node)
-        grows = times.decode_slope * batch + times.decode_quadratic * batch * batch
+        cache = float(s.pool[:, k.POOL_CACHE].sum()) / (self.nodes[1] * self.laid.decode.per_node)
+        grows = step_time(0.0, times.decode_slope, times.decode_quadratic, batch, 0.0, cache)
         waiting = float(s.counter[k.N_WAITING]) if (s.group_index[:, k.WANTS_ROOM] == 1).any() else 0.0
         shrinks = ((prefill - waiting) * work, decode * grows / (times.decode_base + grows) + waiting)
         held = float((s.number[k.DECODE_ROOM] - s.decoder[:, k.D_ROOM]).sum())

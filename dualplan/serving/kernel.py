@@ -33,6 +33,7 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any, NamedTuple
 
+from dualplan.model import service_times
 from dualplan.serving import events, machine_code, passes, placement, pools, samples, turns
 from dualplan.serving.events import pop, turn_ahead
 from dualplan.serving.layout import (
@@ -101,6 +102,8 @@ class Kernel(NamedTuple):
 PLAIN = Kernel(run)
 
 _MODULES = (placement, events, turns, pools, passes, samples)
+_EQUATIONS = ("attention_work", "on_curve", "pass_time", "seen", "step_time", "token_work", "touched")
+"""Functions of dualplan.model.service_times that the kernel calls."""
 
 
 @functools.cache
@@ -134,12 +137,12 @@ def _compile(numba: Any, cache: bool, prefetch: Any = None) -> Kernel:
     }
     state = numba.types.NamedTuple([special.get(name, table) for name in State._fields], State)
     # Numba knows a cached function by file, name and line, and does not see changes in what it calls in other files
-    sources = "".join(inspect.getsource(module) for module in (*_MODULES, machine_code))
+    sources = "".join(inspect.getsource(module) for module in (*_MODULES, service_times, machine_code))
     digest = hashlib.sha256(sources.encode()).hexdigest()[:12]
     namespace: dict[str, Any] = {}
     for module in _MODULES:
         namespace |= vars(module)
-    namespace |= globals()
+    namespace |= globals() | {"maximum": max, "minimum": min}
 
     def build(function: Callable[..., Any], *signature: Any, **options: Any) -> Any:
         assert isinstance(function, FunctionType)
@@ -151,6 +154,8 @@ def _compile(numba: Any, cache: bool, prefetch: Any = None) -> Kernel:
         namespace[function.__name__] = made
         return made
 
+    for name in _EQUATIONS:
+        build(getattr(service_times, name))
     for module in _MODULES:
         for part in vars(module).values():
             if isinstance(part, FunctionType) and part.__module__ == module.__name__:

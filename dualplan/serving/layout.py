@@ -16,11 +16,12 @@ ShortInts = npt.NDArray[np.int32]
 
 # entries of State.number: settings that do not change
 BLOCK, KV_BYTES, STATE_BYTES, PASS_BASE, PASS_IDLE = 0, 1, 2, 3, 4
-PER_REQUEST, PER_TOKEN, PER_CONTEXT, PER_TOKEN_CONTEXT, QUOTA = 5, 6, 7, 8, 9
+PER_REQUEST, PER_TOKEN, PER_CONTEXT, ATTENTION_FIXED, QUOTA = 5, 6, 7, 8, 9
 READ_SHARE, BACKEND, HANDOVER, HANDOVER_RATE = 10, 11, 12, 13
 DECODE_BASE, DECODE_SLOPE, DECODE_QUADRATIC = 14, 15, 16
 ALPHA, BETA, HELD_SHARE, HORIZON, STEP_TOKENS, PREFILL_ROOM, DECODE_ROOM, CHUNK_TOKENS, RESIDENT = range(17, 26)
-N_NUMBERS = 26
+PER_TOKEN_HIDDEN, PER_TOKEN_LINK, PASS_EXPERTS, DECODE_EXPERTS, EXPERT_SHARE, EXPERT_RANKS, CACHE_FIXED = range(26, 33)
+N_NUMBERS = 33
 
 # entries of State.choice: how it is run; groups that are open come first among those of a cluster
 MODE, PREFILL_POLICY, DECODE_POLICY, READ_POLICY, STAGING = 0, 1, 2, 3, 4
@@ -51,11 +52,11 @@ SECOND_LINE = 8
 """A column of State.agent in another line of the processor's cache than the first one."""
 LEFT_CHILD, RIGHT_CHILD = 0, 1
 # columns of State.group (prefill groups), State.group_index
-LOAD, LAST, NEXT_AT, PASS_BUSY, PASS_END = range(5)
+LOAD, LAST, NEXT_AT, PASS_BUSY, PASS_END, PASS_TOKENS = range(6)
 QUEUE, QUEUE_TAIL, PENDING, PENDING_TAIL, ACTIVE, POLLS, WANTS_ROOM = range(7)
 IDLE, AWAKE, ASLEEP = 0, 1, 2
 # columns of State.pool (decode groups), State.pool_index
-CLOCK, SINCE, STEP, QUEUED, POOL_TOKENS, BUSY = range(6)
+CLOCK, SINCE, STEP, QUEUED, POOL_TOKENS, BUSY, POOL_CACHE = range(7)
 ROOT, N_IN_POOL = 0, 1
 # columns of State.engine (prefill) and State.decoder
 P_LOAD, P_ROOM, P_WORK, P_ATTENTION, P_MARKED = range(5)
@@ -91,8 +92,9 @@ MOST_STEPS = 100_000
 class State(NamedTuple):
     """All arrays of a run; entries and columns are named above.
 
-    ``detail`` has a row a sample of what each storage NIC, prefill group, decode group and node has done so far; it
-    has no columns where there are too many of them.
+    ``attention`` and ``cache`` are curves of the service times: a row of slopes and one of spans. ``detail`` has a row
+    a sample of what each storage NIC, prefill group, decode group and node has done so far; it has no columns where
+    there are too many of them.
     """
 
     number: Floats
@@ -107,6 +109,8 @@ class State(NamedTuple):
     mark: Floats
     child: ShortInts
     turns: Floats
+    attention: Floats
+    cache: Floats
     group: Floats
     group_index: Ints
     pool: Floats

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from dualplan.model.service_times import pass_time, touched
 from dualplan.serving.events import push, turn_ahead
 from dualplan.serving.layout import (
     ACTIVE,
@@ -32,6 +33,7 @@ from dualplan.serving.layout import (
     DECODE_PER_NODE,
     DECODE_READ_BYTES,
     DECODING,
+    EXPERT_SHARE,
     FETCHED,
     FIRST,
     FREE_AT,
@@ -75,7 +77,9 @@ from dualplan.serving.layout import (
     PASS_BASE,
     PASS_BUSY,
     PASS_END,
+    PASS_EXPERTS,
     PASS_IDLE,
+    PASS_TOKENS,
     PEAK_BYTES,
     PENDING,
     PENDING_TAIL,
@@ -366,6 +370,7 @@ def boundary(s: State, p: int, now: float) -> None:
     for e in range(first, end):
         s.engine[e, P_WORK] = 0.0
         s.engine[e, P_ATTENTION] = 0.0
+    s.group[p, PASS_TOKENS] = 0.0
     changed = 0
     before, a = NONE, s.group_index[p, PENDING]
     while a != NONE:
@@ -392,12 +397,13 @@ def boundary(s: State, p: int, now: float) -> None:
         slowest = max(slowest, s.engine[e, P_WORK] + s.engine[e, P_ATTENTION])
         attention += s.engine[e, P_ATTENTION]
         heaviest = max(heaviest, s.engine[e, P_ATTENTION])
+    experts = touched(s.number[EXPERT_SHARE], s.group[p, PASS_TOKENS])
     changed += fetch(s, p, now)
     s.group[p, LAST] = now
     if s.group_index[p, PENDING] == NONE and s.group_index[p, QUEUE] == NONE:
         s.group_index[p, ACTIVE] = IDLE
         return
-    took = max(s.number[PASS_BASE] + slowest, s.number[PASS_IDLE])
+    took = pass_time(s.number[PASS_BASE], s.number[PASS_EXPERTS] * experts, slowest, s.number[PASS_IDLE])
     if slowest > 0.0:
         s.counter[N_PASSES] += 1
         s.group[p, PASS_BUSY] += took
@@ -457,8 +463,10 @@ def join(s: State, a: int, p: int, now: float) -> None:
                 return
             hold(s.decode_buffer, node, whole)
         s.agent[a, JOINED] = now
-    s.engine[e, P_WORK] += chunk_work(s, old, tokens)
-    s.engine[e, P_ATTENTION] += chunk_attention(s, old, tokens)
+    attention = chunk_attention(s, old, tokens)
+    s.engine[e, P_WORK] += chunk_work(s, tokens, attention)
+    s.engine[e, P_ATTENTION] += attention
+    s.group[p, PASS_TOKENS] += tokens
     s.agent[a, LEFT] = left - tokens
     # placement levels the passes to come, each by itself: what has joined a pass no longer counts
     share = s.agent[a, COST] * min(tokens / left, 1.0) if left > 0.0 else s.agent[a, COST]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 
+from dualplan.model.service_times import on_curve, step_time, touched
 from dualplan.serving.events import mark_ahead, merge, push, turn_ahead
 from dualplan.serving.layout import (
     APPEND,
     BUSY,
+    CACHE_FIXED,
     CLOCK,
     CLUSTERS,
     CONTEXT,
@@ -16,6 +18,7 @@ from dualplan.serving.layout import (
     D_TOKENS,
     DECODE_BASE,
     DECODE_ENGINE,
+    DECODE_EXPERTS,
     DECODE_GROUP_SIZE,
     DECODE_GROUPS,
     DECODE_OPEN,
@@ -25,6 +28,8 @@ from dualplan.serving.layout import (
     DECODE_SLOPE,
     DECODING,
     END_TURN,
+    EXPERT_RANKS,
+    EXPERT_SHARE,
     FETCHED,
     FIRST,
     GENERATED,
@@ -41,6 +46,7 @@ from dualplan.serving.layout import (
     NEEDS,
     NONE,
     PEAK_WORKING_SET,
+    POOL_CACHE,
     POOL_TOKENS,
     QUEUED,
     R_ALLOCATION,
@@ -90,9 +96,19 @@ def place_decode(s: State, a: int, length: float, need: float) -> int:
     return decode_by_threshold(tokens, s.decoder[:, D_SEQUENCES], room, total, first, end, length, need)
 
 
-def step_time(s: State, batch: float) -> float:
-    """Time of a step of engines that hold ``batch`` sequences each on average [s]."""
-    return float(s.number[DECODE_BASE] + s.number[DECODE_SLOPE] * batch + s.number[DECODE_QUADRATIC] * batch * batch)
+def cache_time(s: State, turn: int) -> float:
+    """What the cache of a turn adds to each step of its engine, at half of its generation [s]."""
+    context = s.turns[turn, CONTEXT] + s.turns[turn, APPEND] + 0.5 * s.turns[turn, GENERATED]
+    return float(on_curve(s.number[CACHE_FIXED], s.cache[0], s.cache[1], 1.0, context))
+
+
+def group_step(s: State, d: int) -> float:
+    """Time of a step of a decode group [s]: its engines step together, each with the mean of what they hold."""
+    size = s.choice[DECODE_GROUP_SIZE]
+    batch = s.pool_index[d, N_IN_POOL] / size
+    experts = s.number[DECODE_EXPERTS] * touched(s.number[EXPERT_SHARE], batch * s.number[EXPERT_RANKS])
+    base, slope, quadratic = s.number[DECODE_BASE], s.number[DECODE_SLOPE], s.number[DECODE_QUADRATIC]
+    return float(step_time(base, slope, quadratic, batch, experts, s.pool[d, POOL_CACHE] / size))
 
 
 def advance_pool(s: State, d: int, now: float) -> None:
@@ -105,10 +121,10 @@ def advance_pool(s: State, d: int, now: float) -> None:
 
 def expect(s: State, d: int, now: float) -> None:
     """Set the step time of a decode group and see to it that its next completion is in the heap."""
-    n = s.pool_index[d, N_IN_POOL]
-    if n == 0:
+    if s.pool_index[d, N_IN_POOL] == 0:
+        s.pool[d, POOL_CACHE] = 0.0  # what is left of sums that round
         return
-    s.pool[d, STEP] = step_time(s, n / s.choice[DECODE_GROUP_SIZE])
+    s.pool[d, STEP] = group_step(s, d)
     root = s.pool_index[d, ROOT]
     turn_ahead(s, root)
     mark_ahead(s, s.child[root, LEFT_CHILD])
@@ -130,6 +146,7 @@ def start_decode(s: State, a: int, now: float) -> None:
     s.child[a, RIGHT_CHILD] = NONE
     s.pool_index[d, ROOT] = merge(s, s.pool_index[d, ROOT], a)
     s.pool_index[d, N_IN_POOL] += 1
+    s.pool[d, POOL_CACHE] += cache_time(s, s.agent_index[a, TURN])
     s.counter[N_DECODING] += 1
     expect(s, d, now)
 
@@ -148,6 +165,7 @@ def complete(s: State, d: int, now: float) -> None:
             break
         s.pool_index[d, ROOT] = merge(s, s.child[a, LEFT_CHILD], s.child[a, RIGHT_CHILD])
         s.pool_index[d, N_IN_POOL] -= 1
+        s.pool[d, POOL_CACHE] -= cache_time(s, s.agent_index[a, TURN])
         s.counter[N_DECODING] -= 1
         end_turn(s, a, now, step)
     expect(s, d, now)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualplan.model.kv import hit_tokens
-from dualplan.model.passes import attention_work, excess_work, pass_rate, turn_work
+from dualplan.model.passes import excess_work, pass_rate
 from dualplan.serving.cluster import Cluster
 from dualplan.serving.trajectories import Trajectories
 
@@ -19,18 +19,15 @@ Floats = npt.NDArray[np.float64]
 
 def turn_works(laid: Cluster, trajectories: Trajectories) -> Floats:
     """Work of a prefill engine for each turn [s], without its share of the base of a pass."""
-    times, (new, old) = laid.times, _lengths(laid, trajectories)
-    works = turn_work(times.per_request, times.per_token, times.per_context, times.per_token_context, new, old)
-    return np.asarray(works, dtype=np.float64)
+    return np.asarray(laid.times.turn_work(*_lengths(laid, trajectories)), dtype=np.float64)
 
 
 def full_pass_share(laid: Cluster, trajectories: Trajectories, works: Floats) -> float:
     """Share of an engine's time that is work when passes are full; 1 where a pass has no base. ``works``: those of
     :func:`turn_works`.
     """
-    times, (new, old) = laid.times, _lengths(laid, trajectories)
-    work = float(works.mean())
-    attention = float(np.mean(attention_work(times.per_context, times.per_token_context, new, old)))
+    times, work = laid.times, float(works.mean())
+    attention = float(np.mean(times.attention_work(*_lengths(laid, trajectories))))
     if not (times.pass_base and work and attention):
         return 1.0
     excess = excess_work(laid.prefill.group, float(works.std()) / work)

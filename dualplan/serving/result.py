@@ -15,6 +15,7 @@ from dualplan.serving.cluster import Cluster
 from dualplan.serving.prefill_load import full_pass_share, turn_works
 from dualplan.serving.samples import fill_sample
 from dualplan.serving.trajectories import Trajectories
+from dualplan.spec.run import Slo
 from dualplan.units import show
 
 Floats = npt.NDArray[np.float64]
@@ -36,13 +37,6 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
     p50: float | None
     p90: float | None
     p99: float | None
-
-
-class Slo(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits on mean TTFT and mean TPOT [s], the published form of the SLO."""
-
-    ttft: float = 4.0
-    tpot: float = 0.05
 
 
 Rule = Literal["ttft_of_slices", "turns_ended", "turns_waiting", "admission_wait", "ttft", "tpot"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -14,17 +13,15 @@ from dualplan.errors import InputError
 from dualplan.serving import kernel
 from dualplan.serving import layout as k
 from dualplan.serving.cluster import Cluster, state
-from dualplan.serving.elastic import Controller, Elastic
+from dualplan.serving.elastic import Controller
 from dualplan.serving.prefill_load import turn_works
-from dualplan.serving.result import Result, RoleChange, Slice, Slo, Stopped, meets, result_of
+from dualplan.serving.result import Result, RoleChange, Slice, Stopped, meets, result_of
 from dualplan.serving.trajectories import Trajectories
+from dualplan.spec.run import DURATION, MOST_AGENTS, RunSpec, Slo
 
 Floats = npt.NDArray[np.float64]
 Progress = Callable[[float, int, float], None]
 """Called between slices of a run with the share done (0..1), turns so far, and the simulated time [s]."""
-
-DURATION = 3000.0
-"""Length of an online run [s]; with it the published mean completion times and capacities come out."""
 
 WARM_UP = 1 / 3
 """Share of an online run before turns count."""
@@ -40,9 +37,6 @@ many groups count as more turns."""
 GROUPS_A_TURN = 64
 """Groups to look at that take plain Python as long as a turn."""
 
-MOST_AGENTS = 2_000_000
-"""More agents in a run would not fit the memory of a usual machine."""
-
 MOST_IDLE = 500_000
 """Engines of a side that no turn can reach, beyond which a run is refused: it would take minutes to show nothing."""
 
@@ -56,69 +50,57 @@ OVER_LIMIT = 3
 """Slices in a row with a mean TTFT above the limit that end an online run."""
 
 
-def offline(
-    laid: Cluster,
-    trajectories: Trajectories,
-    agents: int,
-    *,
-    seed: int = 0,
-    progress: Progress | None = None,
-    compiled: bool | None = None,
-    elastic: Elastic | None = None,
-    label: str | None = None,
-) -> Result:
-    """``agents`` agents start together at time 0 and run to their end; with ``elastic`` nodes change their roles.
-    Raises InputError for less than one agent, and for engines that so many agents can never use.
+def offline(laid: Cluster, trajectories: Trajectories, spec: RunSpec, *, progress: Progress | None = None) -> Result:
+    """``spec.agents`` agents start together at time 0 and run to their end. Raises InputError for engines that so many
+    agents can never use.
     """
-    if agents < 1:
-        raise InputError("--agents", f"{agents} is not a number of agents above 0")
+    agents, seed = spec.agents or 1, spec.seed or 0
     _refuse_idle(laid, agents)
     s = state(laid, trajectories, np.zeros(agents), seed=seed)
-    driver = Driver(s, _chosen(s, compiled), None if elastic is None else Controller(laid, elastic))
+    driver = _driver(laid, s, spec)
     stopped: Stopped = "all agents done"
     if not driver.to(LONGEST, progress):
         stopped = "interrupted"
     elif s.counter[k.N_DONE] < agents:
         stopped = "longest time"
-    changes = driver.changes
     return result_of(
-        "offline", laid, trajectories, s, seed, stopped, warm_up=0.0, rate=None, label=label, changes=changes
+        "offline",
+        laid,
+        trajectories,
+        s,
+        seed,
+        stopped,
+        warm_up=0.0,
+        rate=None,
+        label=spec.label,
+        changes=driver.changes,
     )
 
 
 def online(
     laid: Cluster,
     trajectories: Trajectories,
-    rate: float | None = None,
+    spec: RunSpec,
     *,
     arrivals: Floats | None = None,
-    duration: float = DURATION,
-    warm_up: float | None = None,
-    slo: Slo | None = None,
-    seed: int = 0,
     progress: Progress | None = None,
-    compiled: bool | None = None,
-    elastic: Elastic | None = None,
-    label: str | None = None,
 ) -> Result:
-    """Agents arrive as a Poisson process of ``rate`` agents/s, or at ``arrivals`` [s], for ``duration`` seconds. With
-    ``arrivals`` trajectory i is replayed from arrivals[i] on, and all turns count unless a ``warm_up`` is given.
+    """Agents arrive as a Poisson process of ``spec.arrival_rate``, or at ``arrivals`` [s], for ``spec.duration``. With
+    ``arrivals`` trajectory i is replayed from arrivals[i] on, and all turns count unless a warm-up is given.
 
     The run ends then, or when mean TTFT has been above the limit in several slices of the run in a row (not for given
-    arrivals). The same seed
-    gives the same trajectories and, but for the scale, the same arrivals at every rate (common random numbers).
-    Raises InputError for a rate, a duration or a warm-up out of range, for no arrival at all, for more than
+    arrivals). The same seed gives the same trajectories and, but for the scale, the same arrivals at every rate (common
+    random numbers). Raises InputError without a rate, for a warm-up out of range, for no arrival at all, for more than
     ``MOST_AGENTS`` of them, and for engines that they can never use.
     """
     replayed = None
-    if not 0 < duration < math.inf:
-        raise InputError("--duration", f"{duration:g} s is not a length of a run")
+    rate, seed, duration = spec.arrival_rate, spec.seed or 0, spec.duration or DURATION
     if arrivals is not None:
         replayed = np.argsort(arrivals, kind="stable")
         arrivals = arrivals[replayed]
     else:
-        if rate is None or not 0 < rate < math.inf:
-            raise InputError("--arrival-rate", f"{rate} is not a rate above 0")
+        if rate is None:
+            raise InputError("--arrival-rate", "missing: an online run without times needs a rate")
         if rate * duration > MOST_AGENTS:
             what = f"{rate:g} agents/s for {duration:g} s are more than {MOST_AGENTS:,} agents"
             raise InputError("--arrival-rate", what, "give a lower rate or a shorter --duration")
@@ -127,13 +109,13 @@ def online(
             what = f"at {rate:g} agents/s no agent arrives in {duration:g} s"
             raise InputError("--arrival-rate", what, "give a higher rate or a longer --duration")
     usual = 0.0 if replayed is not None else duration * WARM_UP
-    warm = usual if warm_up is None else warm_up
+    warm = usual if spec.warm_up is None else spec.warm_up
     if not 0 <= warm < duration:
         raise InputError("--warm-up", f"{warm:g} s is not before the end of the run at {duration:g} s")
-    limit = slo or Slo()
+    limit = spec.slo or Slo()
     _refuse_idle(laid, len(arrivals))
     s = state(laid, trajectories, arrivals, seed=seed, horizon=duration, replayed=replayed)
-    driver = Driver(s, _chosen(s, compiled), None if elastic is None else Controller(laid, elastic))
+    driver = _driver(laid, s, spec)
     stopped: Stopped = "end of the run"
     slices: list[Slice] = []
     over = seen = 0
@@ -162,7 +144,7 @@ def online(
         warm_up=warm,
         rate=rate,
         end=end,
-        label=label,
+        label=spec.label,
         changes=driver.changes,
         slices=tuple(slices),
     )
@@ -220,28 +202,16 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_capacity(
-    laid: Cluster,
-    trajectories: Trajectories,
-    *,
-    slo: Slo | None = None,
-    duration: float = DURATION,
-    warm_up: float | None = None,
-    seed: int = 0,
-    tolerance: float = 0.02,
-    progress: Progress | None = None,
-    elastic: Elastic | None = None,
-    label: str | None = None,
+    laid: Cluster, trajectories: Trajectories, spec: RunSpec, *, progress: Progress | None = None
 ) -> Capacity:
     """Bisection on the arrival rate with the same random numbers at every rate, down to a bracket of relative width
-    ``tolerance``; with ``elastic`` nodes change their roles in every run.
+    ``spec.tolerance``; where nodes change their roles, they do in every run.
 
     Starts from what the prefill engines can compute and widens until one rate is met and one is missed, up to
     ``MOST_AGENTS`` in a run and down to a rate at which none arrives. Raises InputError where the run is too short
     for any turn to end, or so long that the first rate brings too many agents.
     """
-    limit = slo or Slo()
-    if not 0 < duration < math.inf:
-        raise InputError("--duration", f"{duration:g} s is not a length of a run")
+    limit, seed, duration, tolerance = spec.slo or Slo(), spec.seed or 0, spec.duration or DURATION, spec.tolerance
     start = _prefill_bound(laid, trajectories)
     if start * duration > MOST_AGENTS:
         what = f"in {duration:g} s more than {MOST_AGENTS:,} agents arrive at {start:g} agents/s"
@@ -253,18 +223,7 @@ def find_capacity(
 
     def met(rate: float) -> bool:
         nonlocal partial
-        run = online(
-            laid,
-            trajectories,
-            rate,
-            duration=duration,
-            warm_up=warm_up,
-            slo=limit,
-            seed=seed,
-            progress=progress,
-            elastic=elastic,
-            label=label,
-        )
+        run = online(laid, trajectories, spec.but(arrival_rate=rate, find_capacity=False), progress=progress)
         if run.stopped == "interrupted":
             partial = run
             raise KeyboardInterrupt
@@ -315,6 +274,10 @@ def _prefill_bound(laid: Cluster, trajectories: Trajectories) -> float:
     # of the nodes at the start, so that a search with changing roles begins where one without them does
     engines = side.engines * side.first_nodes / side.nodes
     return engines / (work / agents) if work > 0 else 1.0
+
+
+def _driver(laid: Cluster, s: k.State, spec: RunSpec) -> Driver:
+    return Driver(s, _chosen(s, spec.compiled), None if spec.elastic is None else Controller(laid, spec.elastic))
 
 
 def _chosen(s: k.State, compiled: bool | None) -> kernel.Kernel:

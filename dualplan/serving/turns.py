@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 
+from dualplan.model.service_times import attention_work, on_curve, seen, token_work
 from dualplan.serving.events import push
 from dualplan.serving.layout import (
     ACTIVE,
     APPEND,
     ASLEEP,
+    ATTENTION_FIXED,
     AWAKE,
     BLOCK,
     CLUSTERS,
@@ -36,7 +38,8 @@ from dualplan.serving.layout import (
     PER_CONTEXT,
     PER_REQUEST,
     PER_TOKEN,
-    PER_TOKEN_CONTEXT,
+    PER_TOKEN_HIDDEN,
+    PER_TOKEN_LINK,
     PREFILL_GROUPS,
     PREFILL_OPEN,
     PREFILL_POLICY,
@@ -71,26 +74,44 @@ def hit_bytes(s: State, turn: int) -> float:
     return float(old * s.number[KV_BYTES] + (s.number[STATE_BYTES] if old > 0.0 else 0.0))
 
 
-def chunk_work(s: State, context: float, tokens: float) -> float:
-    """Work of ``tokens`` new tokens of a request apart from attention [s]."""
-    return float(s.number[PER_REQUEST] + s.number[PER_TOKEN] * tokens)
+def chunk_work(s: State, tokens: float, attention: float) -> float:
+    """Work of ``tokens`` new tokens of a request beside their attention [s]."""
+    link = s.number[PER_TOKEN_LINK]
+    return float(
+        token_work(s.number[PER_REQUEST], s.number[PER_TOKEN], s.number[PER_TOKEN_HIDDEN], link, tokens, attention)
+    )
 
 
 def chunk_attention(s: State, context: float, tokens: float) -> float:
     """Attention of ``tokens`` new tokens over ``context`` older ones [s]."""
-    return float(s.number[PER_CONTEXT] * context + s.number[PER_TOKEN_CONTEXT] * tokens * (context + 0.5 * tokens))
+    by_pairs = on_curve(s.number[ATTENTION_FIXED], s.attention[0], s.attention[1], tokens, seen(tokens, context))
+    return float(attention_work(s.number[PER_CONTEXT], by_pairs, context))
 
 
 def fitting_tokens(s: State, context: float, room: float) -> float:
-    """New tokens whose attention over ``context`` takes at most ``room`` seconds, at least one block."""
-    linear = s.number[PER_TOKEN_CONTEXT] * context
-    quadratic = 0.5 * s.number[PER_TOKEN_CONTEXT]
-    left = room - s.number[PER_CONTEXT] * context
-    block = s.number[BLOCK]
-    if left <= 0.0 or quadratic <= 0.0:
-        return float(block)
-    root = (math.sqrt(linear * linear + 4.0 * quadratic * left) - linear) / (2.0 * quadratic)
-    return float(max(math.floor(root / block) * block, block))
+    """New tokens whose attention over ``context`` takes at most ``room`` seconds, at least one block.
+
+    Between two spans attention is a quadratic in the tokens: ``quadratic * t^2 + linear * t``.
+    """
+    block, left = s.number[BLOCK], room - s.number[PER_CONTEXT] * context
+    mid, tokens = context, 0.0
+    while left > 0.0 and mid < math.inf:
+        linear, quadratic, following = s.number[ATTENTION_FIXED], 0.0, math.inf
+        for part in range(len(s.attention[0])):
+            slope, span = s.attention[0, part], s.attention[1, part]
+            if span > mid:
+                linear += slope * context
+                quadratic += 0.5 * slope
+                following = min(following, span)
+            else:
+                linear += slope * span
+        if quadratic > 0.0:
+            tokens = (math.sqrt(linear * linear + 4.0 * quadratic * left) - linear) / (2.0 * quadratic)
+        elif linear > 0.0:
+            tokens = left / linear
+        # beyond the next span attention rises less
+        mid = following if seen(tokens, context) > following else math.inf
+    return float(max(math.floor(tokens / block) * block, block))
 
 
 def count_under_way(s: State, now: float, change: int) -> None:
@@ -155,7 +176,8 @@ def queue_turn(s: State, a: int, now: float) -> None:
     old = hit(s, turn)
     new = s.turns[turn, CONTEXT] - old + s.turns[turn, APPEND]
     s.agent[a, LEFT] = new
-    s.agent[a, COST] = chunk_work(s, old, new) + chunk_attention(s, old, new)
+    attention = chunk_attention(s, old, new)
+    s.agent[a, COST] = chunk_work(s, new, attention) + attention
     clusters, groups = s.choice[CLUSTERS], s.choice[PREFILL_OPEN]
     first = a % clusters * (s.choice[PREFILL_GROUPS] // clusters)
     best = first

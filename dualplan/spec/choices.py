@@ -11,3 +11,5 @@ Persist = Literal["decode", "prefill"]
 Policy = Literal["shortest-queue", "round-robin"]
 
 MODES: tuple[Mode, ...] = ("basic", "layerwise", "dual-path", "split-read", "dram-pool", "oracle")
+SINGLE_SIDED: tuple[Mode, ...] = ("basic", "layerwise", "dram-pool", "oracle")
+"""Modes that read on the prefill side alone."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from dualplan.errors import InputError, did_you_mean
+from dualplan.errors import InputError, did_you_mean, refuse
 from dualplan.spec.layers import Compressed, Experts, Latent, LayerGroup, attention_shapes, ffn_size
 from dualplan.spec.load import find, read_text, shipped_dir, shipped_names
 from dualplan.spec.model_config import Config, language_model, parse_json, refuse_other_models, refuse_unknown_attention
@@ -203,8 +203,7 @@ def read_model(
         rules=(*rules, *stored.rules, *_texts(extra, "notes")),
         sources=_texts(extra, "sources") or (f"config.json: {where}",),
     )
-    if problems:
-        raise InputError("", problems=problems)
+    refuse(problems)
     return model
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import Literal
 
 import msgspec
 
-from dualplan.errors import InputError, did_you_mean
+from dualplan.errors import InputError, did_you_mean, refuse
 from dualplan.spec.model import Model, count_parameters
+from dualplan.units import whole
 
 Side = Literal["prefill", "decode"]
 
@@ -35,15 +35,13 @@ def parse_parallel(text: str, *, where: str = "--parallel") -> Parallel:
     """``ep=16,tp=1,dp=16`` as a record; degrees that are left out are 1. Raises InputError."""
     degrees: dict[str, int] = {}
     for part in text.split(","):
-        name, sign, number = (piece.strip() for piece in part.partition("="))
+        name, _, number = (piece.strip() for piece in part.partition("="))
         if name not in ("ep", "tp", "dp"):
             hint = did_you_mean(name, ("ep", "tp", "dp")) or "write for example ep=16,tp=1,dp=16"
             raise InputError(where, f'"{part.strip()[:40]}" is not a degree of parallelism', hint)
         if name in degrees:
             raise InputError(where, f"{name} is given twice")
-        if not sign or not re.fullmatch(r"[0-9]{1,7}", number) or int(number) < 1:
-            raise InputError(where, f'{name}: "{number[:40]}" is not a whole number of at least 1')
-        degrees[name] = int(number)
+        degrees[name] = whole(number, f"{where}: {name}", most=9_999_999)
     return Parallel(**degrees)
 
 
@@ -83,8 +81,7 @@ def hosted(parallel: Parallel, model: Model, gpus: int, gpus_per_node: int, *, w
         faults.append(
             f"{where}: tp={parallel.tp} is neither inside a node nor over whole nodes of {gpus_per_node} GPUs"
         )
-    if faults:
-        raise InputError("", problems=faults)
+    refuse(faults)
     return parallel
 
 

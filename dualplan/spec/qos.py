@@ -13,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from dualplan.errors import InputError, problem
+from dualplan.errors import InputError, problem, refuse
 from dualplan.spec.load import read_text
 
 PortClass = Literal["ca", "sw0", "swe", "rtr"]
@@ -57,8 +57,7 @@ class LaneTables(msgspec.Struct, frozen=True, kw_only=True):
                     problems.append(problem(name, f"lane {lane} is not in 0 .. {self.operational_lanes - 1}"))
                 if not 0 <= weight <= 255:
                     problems.append(problem(name, f"weight {weight} of lane {lane} is not in 0 .. 255"))
-        if problems:
-            raise InputError("", problems=problems)
+        refuse(problems)
 
     def lanes(self) -> tuple[int, ...]:
         """Lanes with weight in either table, ascending."""
@@ -106,8 +105,7 @@ class ClassTable(msgspec.Struct, frozen=True, kw_only=True):
                     problems.append(problem(where, f"priority {priority}: priorities are 0 to 7"))
                 if owner.setdefault(priority, traffic.number) != traffic.number:
                     problems.append(problem(where, f"priority {priority} is on tc {owner[priority]} as well"))
-        if problems:
-            raise InputError("", problems=problems)
+        refuse(problems)
 
     def lanes(self) -> tuple[int, ...]:
         """Classes that traffic can reach: those with a priority; all of them where the text names no priorities."""
@@ -197,6 +195,11 @@ def lane_mask(operational_lanes: int) -> int:
 def lanes_for(count: int) -> int:
     """The smallest number of data lanes, of those a port can have, that holds ``count`` lanes (1 to 15)."""
     return min(lanes for lanes in OPERATIONAL_LANES.values() if lanes >= count)
+
+
+def integer(text: str) -> int:
+    """A number as fabric tools write it, in base 10 or 16."""
+    return int(text, 16 if text[:2] in ("0x", "0X") else 10)
 
 
 def table_text(table: Iterable[tuple[int, int]]) -> str:

@@ -15,7 +15,7 @@ import re
 
 import msgspec
 
-from dualplan.errors import InputError, did_you_mean, problem
+from dualplan.errors import InputError, did_you_mean, problem, refuse
 from dualplan.spec.qos import (
     MAX_ENTRIES,
     MAX_PROBLEMS,
@@ -25,6 +25,7 @@ from dualplan.spec.qos import (
     QosFile,
     Remark,
     TableEntries,
+    integer,
     lane_mask,
     lanes_for,
     listed,
@@ -71,8 +72,7 @@ def parse(text: str, name: str, port_class: PortClass) -> QosFile:
     low = _table(effective("vlarb_low"), remarks, problems)
     service_levels = _service_levels(effective("sl2vl"), problems)
     code = _whole(values.get("max_op_vls"), 1, 5, problems, "a code: 1 VL0, 2 VL0-1, 3 VL0-3, 4 VL0-7, 5 VL0-14")
-    if problems:
-        raise InputError("", problems=problems[:MAX_PROBLEMS])
+    refuse(problems[:MAX_PROBLEMS])
 
     unset = [f"qos_{field}" for field in ("high_limit", "vlarb_high", "vlarb_low") if effective(field) is None]
     if unset:
@@ -110,7 +110,7 @@ def parse_table(text: str, where: str = "", remarks: list[Remark] | None = None)
         if match is None:
             problems.append(problem(where, f'"{part[:40]}" is not LANE:WEIGHT', "write for example 0:192,1:64"))
             continue
-        lane, weight = _integer(match[1]), _integer(match[2])
+        lane, weight = integer(match[1]), integer(match[2])
         if lane > 15:
             hint = f"OpenSM takes it modulo 15 and gives its weight to VL{lane % 15}"
             problems.append(problem(where, f"lane {lane} does not exist, lanes are 0 to 14", hint))
@@ -121,8 +121,7 @@ def parse_table(text: str, where: str = "", remarks: list[Remark] | None = None)
             taken = f"{where}: weight {weight} of VL{lane} does not fit 8 bits, OpenSM takes {weight % 256}."
             noticed.append(_remark("weight_modulo", taken))
         entries.append((lane % 15, weight % 256))
-    if problems:
-        raise InputError("", problems=problems)
+    refuse(problems)
     if len(parts) > MAX_ENTRIES:
         dropped = f"{where}: {len(parts)} entries, OpenSM drops those after the first {MAX_ENTRIES}."
         noticed.append(_remark("table_too_long", dropped))
@@ -168,14 +167,10 @@ def _values(text: str, name: str, remarks: list[Remark], problems: list[str]) ->
     return values
 
 
-def _integer(text: str) -> int:
-    return int(text, 16 if text[:2] in ("0x", "0X") else 10)
-
-
 def _whole(value: _Value | None, least: int, most: int, problems: list[str], hint: str = "") -> int | None:
     if value is None:
         return None
-    number = _integer(value.text) if re.fullmatch(_NUMBER, value.text) else -1
+    number = integer(value.text) if re.fullmatch(_NUMBER, value.text) else -1
     if not least <= number <= most:
         what = f'"{value.text[:40]}" is not a whole number in {least} .. {most}'
         problems.append(problem(value.place, what, hint))
@@ -198,10 +193,10 @@ def _service_levels(value: _Value | None, problems: list[str]) -> tuple[int, ...
         return DEFAULT_SL2VL
     levels = []
     for part in (part.strip() for part in value.text.strip().rstrip(",").split(",")):
-        if not re.fullmatch(_NUMBER, part) or _integer(part) > 15:
+        if not re.fullmatch(_NUMBER, part) or integer(part) > 15:
             problems.append(problem(value.place, f'"{part[:40]}" is not a lane in 0 .. 15'))
             return DEFAULT_SL2VL
-        levels.append(_integer(part))
+        levels.append(integer(part))
     return tuple((levels + [0] * 16)[:16])  # OpenSM reads what is missing as 0
 
 

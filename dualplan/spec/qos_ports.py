@@ -6,8 +6,18 @@ import re
 from collections.abc import Iterable
 from itertools import islice
 
-from dualplan.errors import InputError, problem
-from dualplan.spec.qos import MAX_PROBLEMS, ClassTable, LaneTables, QosFile, Remark, TrafficClass, lanes_for, listed
+from dualplan.errors import problem, refuse
+from dualplan.spec.qos import (
+    MAX_PROBLEMS,
+    ClassTable,
+    LaneTables,
+    QosFile,
+    Remark,
+    TrafficClass,
+    integer,
+    lanes_for,
+    listed,
+)
 
 # ---------------------------------------------------------------- smpquery vlarb
 
@@ -56,8 +66,7 @@ def parse_smpquery(text: str, name: str) -> QosFile:
     for title in ("high", "low"):
         if not tables.get(title) and not problems:
             problems.append(problem(name, f"has no {title} table", "give the whole output of smpquery vlarb"))
-    if problems:
-        raise InputError("", problems=problems[:MAX_PROBLEMS])
+    refuse(problems[:MAX_PROBLEMS])
 
     remarks = []
     beyond = sorted(
@@ -90,7 +99,7 @@ def _cells(text: str, place: str, problems: list[str]) -> list[int]:
         if not _CELL.fullmatch(cell):
             problems.append(problem(place, f'"{cell[:40]}" is not a number'))
             return []
-        numbers.append(int(cell, 16 if cell[:2] in ("0x", "0X") else 10))
+        numbers.append(integer(cell))
     return numbers
 
 
@@ -144,8 +153,7 @@ def parse_mlnx_qos(text: str, name: str) -> QosFile:
             if first != traffic.number:
                 what = f"priority {priority} is on tc {traffic.number} and on tc {first} (line {lines[first]})"
                 problems.append(problem(f"{name}:{lines[traffic.number]}", what))
-    if problems:
-        raise InputError("", problems=problems[:MAX_PROBLEMS])
+    refuse(problems[:MAX_PROBLEMS])
     classes.sort(key=lambda traffic: traffic.number)
     setting = ClassTable(classes=tuple(classes), dscp=_dscp(text))
     return QosFile(kind="mlnx_qos", setting=setting, remarks=tuple(_remarks(classes)))

@@ -10,7 +10,7 @@ from typing import Any, Literal, cast
 
 import msgspec
 
-from dualplan.errors import InputError, did_you_mean, problem
+from dualplan.errors import InputError, did_you_mean, problem, refuse
 from dualplan.spec.choices import Copy, Mode, Persist, Policy, Staging
 from dualplan.spec.hardware import Hardware, decode_hardware
 from dualplan.spec.hardware import resolve as resolve_hardware
@@ -387,8 +387,7 @@ def _mix(
         problems.append(
             problem(f"{node.place}: mix", f"the shares add up to {total:g}", "shares of all turns add up to 1")
         )
-    if problems:
-        raise InputError("", problems=problems)
+    refuse(problems)
     return tuple(found)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from dualplan.errors import InputError, problem
+from dualplan.errors import InputError, each, problem
 from dualplan.spec.topology_kinds import with_kinds, with_same_switch
 from dualplan.spec.topology_lspci import read_lspci_links, read_lspci_tree
 from dualplan.spec.topology_matrix import read_gpu_names, read_matrix
@@ -66,18 +66,9 @@ def read_captures(text: str, source: str) -> list[Capture]:
 
 def read_topology(texts: Sequence[tuple[str, str]]) -> Topology:
     """Join captures of one machine, given as (source name, text). Raises InputError with the problems of every text."""
-    captures: list[Capture] = []
-    problems: list[str] = []
-    hypervisor = None
-    for source, text in texts:
-        try:
-            captures += read_captures(text, source)
-        except InputError as error:
-            problems.extend(error.problems)
-        hypervisor = hypervisor or _hypervisor(text)
-    if problems:
-        raise InputError("", problems=problems)
-    captures.sort(key=lambda capture: _ORDER.index(capture.form))
+    found = each(texts, lambda named: read_captures(named[1], named[0]))
+    captures = sorted((capture for some in found for capture in some), key=lambda capture: _ORDER.index(capture.form))
+    hypervisor = next((vendor for _, text in texts if (vendor := _hypervisor(text))), None)
     _check_one_machine(captures)
     return _joined(captures, hypervisor)
 

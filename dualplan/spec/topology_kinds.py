@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from dualplan.errors import InputError, did_you_mean, problem
+from dualplan.errors import did_you_mean, problem, refuse
 from dualplan.spec.topology_records import NEAR, Device, Kind, Nic, Topology, by_number, name_list
 
 MAX_NICS_PER_GPU = 4
@@ -135,8 +135,7 @@ def decide(topology: Topology, *, compute: Iterable[str] = (), storage: Iterable
                 problems.append(problem(flag, f'no NIC "{word}" in the captures', hint))
             elif chosen.setdefault(nic.name, kind) != kind:  # type: ignore[arg-type]
                 problems.append(problem(flag, f"{word} is also given to --{chosen[nic.name]}"))
-    if problems:
-        raise InputError("", problems=problems)
+    refuse(problems)
     nics = tuple(
         msgspec.structs.replace(nic, kind=chosen[nic.name], reason=f"given with --{chosen[nic.name]}")
         if nic.name in chosen

@@ -7,6 +7,7 @@ import re
 from dualplan.errors import InputError, problem
 from dualplan.spec.topology_records import Capture, Device, PcieLink, bus_id, lines
 from dualplan.spec.topology_tree import MAX_DEVICES, Leaf, tree_groups, tree_relations
+from dualplan.units import plain
 
 _BUS = re.compile(r"\[(?:([0-9a-f]{4,8}):)?([0-9a-f]{2})(?:-[0-9a-f]{2})?\]")
 _SLOT = re.compile(r"([0-9a-f]{2}\.[0-7])(?![0-9a-f.])")
@@ -161,15 +162,10 @@ def read_lspci_links(text: str, source: str) -> list[Capture]:
         if function:
             current = bus_id(function[1])
         elif status and current:
-            found[current] = PcieLink(speed=_float(status[1]), width=int(status[2]), source=f"lspci -vv, {source}")
+            found[current] = PcieLink(
+                speed=plain(status[1]) or 0.0, width=int(status[2]), source=f"lspci -vv, {source}"
+            )
             first = first or number
     if not found:
         return []
     return [Capture(form="lspci -vv", source=source, line=first, pcie=found)]
-
-
-def _float(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return 0.0

@@ -17,6 +17,26 @@ class Profile(msgspec.Struct, frozen=True):
     open_keys: tuple[str, ...]
 
 
+# section, key: example, why it is open and what to write
+_OPEN: dict[tuple[str, str], tuple[str, str]] = {
+    ("gpu", "kind"): ("", "model of the GPUs (nvidia-smi -L)"),
+    ("gpu", "count"): ("", "GPUs of a node"),
+    ("gpu", "flops"): ("{bf16: ..., fp8: ...}", "dense peak of one GPU, such as 989TFLOPS (data sheet)"),
+    ("gpu", "hbm_capacity"): ("", "of one GPU, such as 80GiB (data sheet)"),
+    ("gpu", "hbm_bandwidth"): ("", "of one GPU, such as 3.35TB/s (data sheet)"),
+    ("dram", "bandwidth"): ("", "of the node, reads and writes together, such as 500GB/s"),
+    ("dram", "sockets"): ("2", "CPU sockets (lscpu)"),
+    ("pcie", "generation"): ("", "PCIe generation of the GPU slots (lspci -vv, LnkSta)"),
+    ("nvlink", "bandwidth"): ("", "scale-up rate of one GPU and direction; leave the section out where there is none"),
+    ("nvlink", "domain_gpus"): ("", "GPUs that reach each other over it"),
+    ("efficiency", "prefill"): ("", "reachable share of the peak FLOPS in prefill (measure it)"),
+    ("efficiency", "attention"): ("", "the same of attention"),
+    ("efficiency", "hbm"): ("", "reachable share of the HBM bandwidth while decoding"),
+}
+_OPTIONAL = frozenset({("dram", "sockets"), ("nvlink", "bandwidth"), ("nvlink", "domain_gpus")})
+"""Keys that a profile may do without."""
+
+
 class _Section:
     """Lines of one mapping of the profile. With no value at all the whole mapping becomes a comment."""
 
@@ -35,6 +55,12 @@ class _Section:
         if needed:
             self.open_keys.append(f"{self.name}.{key}")
 
+    def open(self, *keys: str) -> _Section:
+        """Keys that no capture tells, with the words of the table."""
+        for key in keys:
+            self.missing(key, *_OPEN[self.name, key], needed=(self.name, key) not in _OPTIONAL)
+        return self
+
     def yaml(self) -> list[str]:
         if self.sources:
             return ["", f"{self.name}:", *self.lines]
@@ -50,10 +76,11 @@ def profile(topology: Topology, name: str) -> Profile:
         _gpu(topology),
         _nics(topology, "cnic", "compute"),
         _nics(topology, "snic", "storage"),
-        *_host(),
+        _Section("dram").open("bandwidth", "sockets"),
         _pcie(topology),
+        _nvlink(topology),
+        _Section("efficiency").open("prefill", "attention", "hbm"),
     ]
-    sections += [_nvlink(topology), _efficiency()]
     files = list(dict.fromkeys(capture.source for capture in topology.captures))
     head = [
         f"# Imported from {', '.join(files)}. The captures cannot tell the lines that are comments:",
@@ -100,15 +127,12 @@ def _gpu(topology: Topology) -> _Section:
     if kind:
         section.value("kind", json.dumps(kind, ensure_ascii=False), _cite(topology, "nvidia-smi", "lspci -tv"))
     else:
-        section.missing("kind", "", "model of the GPUs (nvidia-smi -L)")
+        section.open("kind")
     if topology.gpus:
         section.value("count", str(len(topology.gpus)), _cite(topology))
     else:
-        section.missing("count", "", "GPUs of a node")
-    section.missing("flops", "{bf16: ..., fp8: ...}", "dense peak of one GPU, such as 989TFLOPS (data sheet)")
-    section.missing("hbm_capacity", "", "of one GPU, such as 80GiB (data sheet)")
-    section.missing("hbm_bandwidth", "", "of one GPU, such as 3.35TB/s (data sheet)")
-    return section
+        section.open("count")
+    return section.open("flops", "hbm_capacity", "hbm_bandwidth")
 
 
 def _nics(topology: Topology, name: str, kind: Kind) -> _Section:
@@ -148,13 +172,6 @@ def gigabits(rate: float) -> str:
     return f"{rate * 8 / 1e9:.10g} Gb/s"
 
 
-def _host() -> list[_Section]:
-    section = _Section("dram")
-    section.missing("bandwidth", "", "of the node, reads and writes together, such as 500GB/s")
-    section.missing("sockets", "2", "CPU sockets (lscpu)", needed=False)
-    return [section]
-
-
 def _pcie(topology: Topology) -> _Section:
     section = _Section("pcie")
     links = [topology.pcie[gpu.bus_id] for gpu in topology.gpus if gpu.bus_id in topology.pcie]
@@ -167,7 +184,7 @@ def _pcie(topology: Topology) -> _Section:
                 "rate", f"{link.rate / 1e9:.4g}GB/s", f"{link.speed:g} GT/s x{link.width} of the GPUs, {link.source}"
             )
     else:
-        section.missing("generation", "", "PCIe generation of the GPU slots (lspci -vv, LnkSta)")
+        section.open("generation")
     if topology.same_switch is not None:
         section.value(
             "gpu_nic_same_switch",
@@ -215,29 +232,9 @@ def _uplinks(section: _Section, topology: Topology) -> None:
 def _nvlink(topology: Topology) -> _Section:
     section = _Section("nvlink")
     counts = sorted({link.count for link in topology.links if link.kind == "NVLink" and link.count})
-    if counts:
-        many = "/".join(str(count) for count in counts)
-        section.missing(
-            "bandwidth",
-            "",
-            f"of one GPU and direction; {many} NVLinks between two GPUs, times the rate of one",
-            needed=False,
-        )
-        section.missing("domain_gpus", str(len(topology.gpus)), "GPUs that reach each other over NVLink", needed=False)
-    else:
-        section.missing(
-            "bandwidth",
-            "",
-            "scale-up rate of one GPU and direction; leave the section out where there is none",
-            needed=False,
-        )
-        section.missing("domain_gpus", "", "GPUs that reach each other over it", needed=False)
-    return section
-
-
-def _efficiency() -> _Section:
-    section = _Section("efficiency")
-    section.missing("prefill", "", "reachable share of the peak FLOPS in prefill (measure it)")
-    section.missing("attention", "", "the same of attention")
-    section.missing("hbm", "", "reachable share of the HBM bandwidth while decoding")
+    if not counts:
+        return section.open("bandwidth", "domain_gpus")
+    what = f"of one GPU and direction; {'/'.join(map(str, counts))} NVLinks between two GPUs, times the rate of one"
+    section.missing("bandwidth", "", what, needed=False)
+    section.missing("domain_gpus", str(len(topology.gpus)), "GPUs that reach each other over NVLink", needed=False)
     return section

@@ -17,19 +17,18 @@ from typing import Any, Literal
 
 import msgspec
 
-from dualplan.errors import InputError, did_you_mean
+from dualplan.errors import InputError, did_you_mean, each
 from dualplan.spec.change import changed
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.load import Node, hint_of
 from dualplan.spec.scenario import Scenario, Settings
 from dualplan.spec.workload import MEANS
-from dualplan.units import parse
+from dualplan.units import number, parse, plain
 
 HARDWARE = ("hardware", "prefill_hardware", "decode_hardware")
 MOST = 40
 """Uncertain values of one scenario."""
 
-_NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 _UNIT = re.compile(r".*?[0-9.]\s*([A-Za-zµ%/]+)\s*", re.ASCII)
 _NORMAL = NormalDist()
 
@@ -108,17 +107,12 @@ def parse_uncertain(key: str, text: str, where: str) -> Uncertain:
 def _with_unit(left: str, right: str, not_units: tuple[str, ...] = ()) -> str:
     """``400 +- 50 Gb/s`` has its unit at the end."""
     unit = _UNIT.fullmatch(right)
-    bare = _NUMBER.fullmatch(left.strip()) is not None
+    bare = plain(left) is not None
     return f"{left.strip()}{unit[1]}" if bare and unit and unit[1] not in not_units else left
 
 
 def _quantity(text: str, dimension: str, where: str) -> float:
-    if dimension:
-        return parse(text.strip(), dimension, where)
-    text = text.strip()  # which takes more for blanks than float does
-    if not _NUMBER.fullmatch(text) or not math.isfinite(float(text)):
-        raise InputError(where, f'"{text[:60]}" is not a number')
-    return float(text)
+    return parse(text.strip(), dimension, where) if dimension else number(text, where)
 
 
 def _bounds(key: str, extra: dict[str, Any]) -> tuple[float, float]:
@@ -180,18 +174,13 @@ def _no_number(key: str, where: str) -> typing.NoReturn:
 
 def uncertain_values(scenario: Scenario) -> tuple[Uncertain, ...]:
     """The uncertain values of a scenario. Raises InputError with every problem."""
-    found: list[Uncertain] = []
-    problems: list[str] = []
-    for key, text in scenario.settings.uncertain.items():
-        where = f"{scenario.origins.get(f'uncertain.{key}', 'uncertain')}: {key}"
-        try:
-            found.append(parse_uncertain(key, text, where))
-        except InputError as error:
-            problems += error.problems
+    uncertain, origins = scenario.settings.uncertain, scenario.origins
+    found = each(
+        uncertain,
+        lambda key: parse_uncertain(key, uncertain[key], f"{origins.get(f'uncertain.{key}', 'uncertain')}: {key}"),
+    )
     if len(found) > MOST:
-        problems.append(f"uncertain: {len(found)} values are more than {MOST}")
-    if problems:
-        raise InputError("", problems=problems)
+        raise InputError("uncertain", f"{len(found)} values are more than {MOST}")
     return tuple(found)
 
 
@@ -210,19 +199,14 @@ def central_sets(tree: Node) -> list[tuple[tuple[str, ...], Node]]:
     """The centres of a tree's ``uncertain`` values as values to set, for ``resolve``. Raises InputError with every
     problem of them; a node that is no mapping of texts is left to ``resolve`` to refuse.
     """
-    found: list[tuple[tuple[str, ...], Node]] = []
-    problems: list[str] = []
     node = tree.items().get("uncertain")
-    for key, child in (node.items() if node is not None else {}).items():
-        if isinstance(child.value, str):
-            try:
-                value = parse_uncertain(key, child.value, f"{child.place}: {key}")
-                found.append((value.path, Node(value.written(value.centre), child.place, origin="flag")))
-            except InputError as error:
-                problems += error.problems
-    if problems:
-        raise InputError("", problems=problems)
-    return found
+
+    def centre(item: tuple[str, Node]) -> tuple[tuple[str, ...], Node]:
+        key, child = item
+        value = parse_uncertain(key, str(child.value), f"{child.place}: {key}")
+        return value.path, Node(value.written(value.centre), child.place, origin="flag")
+
+    return each([item for item in (node.items() if node else {}).items() if isinstance(item[1].value, str)], centre)
 
 
 def centred(scenario: Scenario) -> Scenario:

@@ -21,15 +21,15 @@ from math import prod
 import msgspec
 
 from dualplan.errors import InputError
+from dualplan.units import NUMBER
 
 MOST_POINTS = 2_000_000
 """Points of one sweep."""
 
 NODE_KEYS = {"prefill": "prefill_nodes", "decode": "decode_nodes"}
 RATIO = re.compile(r"\s*(\d{1,6})\s*:\s*(\d{1,6})\s*", re.ASCII)
-_NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?"
-_END = re.compile(rf"\s*({_NUMBER})\s*(.*?)\s*", re.ASCII)
-_RANGE = re.compile(rf"(.+?)\.\.(.+?)(?:([+*])\s*({_NUMBER}\s*[^+*]*))?", re.ASCII)
+_END = re.compile(rf"\s*({NUMBER})\s*(.*?)\s*", re.ASCII)
+_RANGE = re.compile(rf"(.+?)\.\.(.+?)(?:([+*])\s*({NUMBER}\s*[^+*]*))?", re.ASCII)
 
 
 class Axis(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from dualplan.errors import InputError, problem
+from dualplan.errors import problem, refuse
 from dualplan.spec.distribution import Distribution, Durations, stratum_means
 from dualplan.spec.load import (
     Count,
@@ -215,8 +215,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
             faults.append(problem("first_append", "missing beside first_context"))
         if not faults and self.classes:
             faults += _faults_of_classes(self)
-        if faults:
-            raise InputError("", problems=faults)
+        refuse(faults)
 
 
 def _faults_of_classes(workload: Workload) -> list[str]:

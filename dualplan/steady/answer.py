@@ -5,81 +5,42 @@ Nothing here is an equation of its own: traffic, closed form, throughput and lat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from dualplan.errors import InputError
 from dualplan.model.closed_form import pair_traffic_decode_read, pair_traffic_prefill_read
 from dualplan.model.demand import SideMemory, TurnDemand
-from dualplan.model.elementwise import maximum, minimum
-from dualplan.model.latency import batch_at_turn_rate, time_per_output_token
-from dualplan.model.passes import unloaded_time_to_first_token
-from dualplan.model.symbolic import value_of
 from dualplan.model.throughput import Rate
+from dualplan.spec.choices import SINGLE_SIDED
 from dualplan.spec.parallel import Parallel
 from dualplan.spec.scenario import Scenario
-from dualplan.spec.workload import mean_turns
-from dualplan.steady.problem import (
-    SINGLE_SIDED,
-    Problem,
-    Setup,
-    before_decode,
-    build,
-    decode_engines,
-    decode_turns,
-    held_before,
-    kv_floor,
-    kv_share,
-    prepare,
-    read_seconds,
-    solve,
-)
+from dualplan.steady.latencies import tpot_at, unloaded_ttft
+from dualplan.steady.problem import Problem, build
 from dualplan.steady.ranges import Ranges, ranges
-from dualplan.steady.reasons import Reason, misfits, no_room, reasons_of
+from dualplan.steady.rate import (
+    Bottleneck,
+    DemandCheck,
+    Load,
+    bottleneck_of,
+    check_demand,
+    loads_at,
+    solve,
+    utilization,
+)
+from dualplan.steady.reasons import misfits, no_room, reasons_of
 from dualplan.steady.resources import cnic_bandwidth, storage_bandwidth
+from dualplan.steady.setup import Setup, kv_floor, kv_share, prepare
+from dualplan.steady.solved import ClassRate, Solved
 
 if TYPE_CHECKING:
     from dualplan.steady.pairs import PairRates
 
-
 MOST_NODES = 10_000
 FEW_NODES = 24
 SHOWN_SPLITS = 6
-
-
-class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """A resource at the predicted rate: totals over all nodes of its side."""
-
-    name: str
-    side: str | None
-    unit: str
-    load: float
-    capacity: float
-    utilization: float
-    detail: str = ""
-
-
-class Bottleneck(msgspec.Struct, frozen=True, kw_only=True):
-    """What binds, and what would bind next if it were relieved; ``next_gain`` is the relative rise of the rate until
-    then.
-    """
-
-    resource: str | None
-    side: str | None = None
-    utilization: float | None = None
-    detail: str = ""
-    next: str | None = None
-    next_gain: float | None = None
-
-
-class DemandCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """A wanted turn rate against the predicted one."""
-
-    turns_per_s: float
-    utilization: float
-    headroom: float
 
 
 class Collectives(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,24 +65,6 @@ class Split(msgspec.Struct, frozen=True, kw_only=True):
     feasible: bool
     turns_per_s: float
     bottleneck: str | None
-
-
-class ClassRate(msgspec.Struct, frozen=True, kw_only=True):
-    """One model and workload of a mix: its share of the turns, its rates, its latencies [s].
-
-    ``alone_turns_per_s``: the rate if all turns were its own, the weights of the others still resident.
-    """
-
-    model: str
-    workload: str
-    share: float
-    turns_per_s: float
-    agents_per_s: float
-    prompt_tokens_per_s: float
-    output_tokens_per_s: float
-    ttft_unloaded_s: float
-    tpot_s: float
-    alone_turns_per_s: float
 
 
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,11 +115,11 @@ def evaluate(
     are answered by dualplan.steady.mix.
     """
     if scenario.mix:
-        from dualplan.steady.mix import evaluate_mix
+        from dualplan.steady.mix import mixed
 
         if check_flow:
             raise InputError("--check-flow", "does not count with several models or workloads", "leave it out")
-        return evaluate_mix(scenario, prefill_nodes, decode_nodes)
+        return _answer(mixed(scenario, prefill_nodes, decode_nodes))
     setup = prepare(scenario, prefill_nodes, decode_nodes)
     problem = build(setup, scenario.settings.mode)
     missing = misfits(setup, problem)
@@ -190,39 +133,32 @@ def evaluate(
         if scenario.variants:
             of_basic = pairs if problem.mode == "basic" else solve_pairs(setup, "basic", 0.0)
             basic_turns = of_basic.turns_per_s
-    ttft = unloaded_ttft(setup, problem, rate.decode_share)
-    return answer_of(
-        setup, problem, rate, missing, found=ranges(setup, problem), basic=basic_turns, ttft=ttft, pairs=pairs
+    found = Solved(
+        setup=setup,
+        problem=problem,
+        rate=rate,
+        missing=missing,
+        ranges=ranges(setup, problem),
+        basic_turns_per_s=basic_turns,
+        ttft=unloaded_ttft(setup, problem.demand, problem.mode, rate.decode_share),
     )
+    return _answer(found, pairs)
 
 
-def answer_of(
-    setup: Setup,
-    problem: Problem,
-    rate: Rate,
-    missing: dict[str, str],
-    *,
-    found: Ranges,
-    basic: Any,
-    ttft: float,
-    pairs: PairRates | None = None,
-    classes: tuple[ClassRate, ...] = (),
-    slow: Sequence[Reason] = (),
-) -> Evaluation:
-    """The answer from its parts: the problem and its rate, ``missing`` room by side, ranges, the rate under mode basic.
-
-    ``classes`` of a mix, of which ``slow`` ones keep no TPOT.
-    """
-    scenario, closed_form = setup.scenario, float(rate.turns_per_s or 0.0)
+def _answer(found: Solved, pairs: PairRates | None = None) -> Evaluation:
+    """The answer from what was solved; ``pairs``: the flow problem, where nodes differ or it was asked for."""
+    setup, problem, rate, missing = found.setup, found.problem, found.rate, found.missing
+    scenario, closed_form, classes = setup.scenario, float(rate.turns_per_s or 0.0), found.classes
     turns, share = closed_form, None if problem.mode in SINGLE_SIDED else float(rate.decode_share)
-    loads = _loads(setup, problem, rate, linear=bool(classes))
-    bottleneck = bottleneck_of(problem, rate, missing)
+    loads = loads_at(setup, problem, rate, linear=bool(classes))
+    bottleneck = bottleneck_of(problem, rate, loads, missing)
     if pairs is not None and scenario.variants:
         turns, share = pairs.turns_per_s, pairs.decode_read_share
-        loads, bottleneck = _pair_loads(pairs), _pair_bottleneck(pairs, closed_form)
+        loads = _pair_loads(pairs)
+        bottleneck = _pair_bottleneck(pairs, loads, closed_form)
     check = check_demand(setup, turns)
     alone = float(tpot_at(setup, problem.demand, 0.0))
-    reasons = [*reasons_of(setup, problem, found, check, ttft=ttft, lone_tpot=alone), *slow]
+    reasons = [*reasons_of(setup, problem, found.ranges, check, ttft=found.ttft, lone_tpot=alone), *found.slow]
     tpot = tpot_at(setup, problem.demand, min(check.turns_per_s, turns) if check else turns)
     return Evaluation(
         scenario=scenario,
@@ -236,11 +172,11 @@ def answer_of(
         decode_read_share=share,
         loads=loads,
         bottleneck=bottleneck,
-        ranges=found,
+        ranges=found.ranges,
         collectives=collectives_at(setup, problem, turns),
         balance=problem.balance,
-        speedup_over_basic=turns / float(basic) if basic else None,
-        ttft_unloaded_s=ttft,
+        speedup_over_basic=turns / float(found.basic_turns_per_s) if found.basic_turns_per_s else None,
+        ttft_unloaded_s=found.ttft,
         tpot_s=max((one.tpot_s for one in classes), default=float(tpot)),
         pair_traffic=pair_traffic_of(setup),
         closed_form_turns_per_s=closed_form,
@@ -302,34 +238,6 @@ def _likely_splits(scenario: Scenario, nodes: int) -> Iterable[int]:
     return sorted({prefill[i] for i in rank[:FEW_NODES]})
 
 
-def _loads(setup: Setup, problem: Problem, rate: Rate, *, linear: bool) -> tuple[Load, ...]:
-    """Loads at a rate. ``linear``: also that of decode HBM rises in proportion to the rate."""
-    turns, share = rate.turns_per_s or 0.0, rate.decode_share
-    loads = []
-    for resource in problem.resources:
-        load = turns * (resource.prefill + share * (resource.decode - resource.prefill))
-        if resource.name == "decode_hbm" and not linear:
-            load = decode_sequences(setup, problem.demand, turns, share) * decode_bytes(setup, problem.demand)
-        loads.append(
-            Load(
-                name=resource.name,
-                side=resource.side,
-                unit=resource.unit,
-                load=float(load),
-                capacity=float(resource.capacity),
-                utilization=_share(load, resource.capacity),
-                detail=resource.detail,
-            )
-        )
-    return tuple(loads)
-
-
-def _share(load: float, capacity: float) -> float:
-    """Load over capacity; what is full but for rounding is full."""
-    share = float(load / capacity)
-    return 1.0 if abs(share - 1) < 1e-9 else share
-
-
 def _pair_loads(rates: PairRates) -> tuple[Load, ...]:
     """Loads by class of nodes, the NICs of a class together."""
     totals: dict[tuple[str, str, str | None, str], tuple[float, float]] = {}
@@ -338,94 +246,28 @@ def _pair_loads(rates: PairRates) -> tuple[Load, ...]:
         before = totals.get(key, (0.0, 0.0))
         totals[key] = (before[0] + load, before[1] + capacity)
     return tuple(
-        Load(name=name, side=side, unit=unit, load=load, capacity=room, utilization=_share(load, room), detail=label)
+        Load(
+            name=name, side=side, unit=unit, load=load, capacity=room, utilization=utilization(load, room), detail=label
+        )
         for (name, label, side, unit), (load, room) in totals.items()
     )
 
 
-def _pair_bottleneck(rates: PairRates, closed_form: float) -> Bottleneck:
+def _pair_bottleneck(rates: PairRates, loads: Iterable[Load], closed_form: float) -> Bottleneck:
     """The full link of the nodes that differ, else the one that holds back most turns.
 
     What alike nodes would gain stands for relieving it.
     """
     first = rates.binding[0]
+    used = (load.utilization for load in loads if load.name == first.resource.name and first.label in load.detail)
     return Bottleneck(
         resource=first.resource.name,
         side=first.resource.side,
-        utilization=1.0,
+        utilization=max(used, default=1.0),
         detail=first.label,
         next="alike nodes",
         next_gain=closed_form / rates.turns_per_s - 1,
     )
-
-
-def decode_sequences(setup: Setup, demand: TurnDemand, turns_per_s: Any, share: Any) -> Any:
-    """Sequences that hold decode HBM at a turn rate."""
-    engines = decode_engines(setup)
-    decoding = batch_at_turn_rate(
-        demand.decode_base, demand.decode_slope, turns_per_s / engines, demand.generated, demand.decode_quadratic
-    )
-    if demand.passes is not None:
-        before = before_decode(setup, demand, demand.passes, value_of(turns_per_s))
-        return engines * decoding + turns_per_s * before
-    held = held_before(setup, demand)
-    return engines * decoding + turns_per_s * ((1 - share) * held[0] + share * held[1])
-
-
-def decode_bytes(setup: Setup, demand: TurnDemand) -> Any:
-    """Decode HBM that a sequence takes [B]; in passes with its share of what is left over between sequences."""
-    if demand.passes is None:
-        return demand.sequence_bytes
-    room = setup.decode_memory.kv_bytes_per_gpu / demand.kv_per_gpu["decode"]
-    return decode_engines(setup) * room / decode_turns(setup, demand, demand.passes)
-
-
-def tpot_at(setup: Setup, demand: TurnDemand, turns_per_s: Any) -> Any:
-    """Time per output token at a turn rate [s], at least that of a lone sequence; floats or arrays."""
-    base, slope, quadratic = demand.decode_base, demand.decode_slope, demand.decode_quadratic
-    if not demand.generated:
-        return time_per_output_token(base, slope, 1, quadratic)
-    batch = batch_at_turn_rate(base, slope, turns_per_s / decode_engines(setup), demand.generated, quadratic)
-    return time_per_output_token(base, slope, maximum(batch, 1.0), quadratic)
-
-
-def unloaded_ttft(setup: Setup, problem: Problem, share: Any) -> Any:
-    """Time to first token of a turn that meets no other [s], for a share of decode-side reads or an array of shares:
-    its read, then its prefill.
-
-    A turn is read by the faster side, under split-read by both at once.
-    """
-    size, scenario = problem.amounts.read, setup.scenario
-    if problem.mode == "oracle":
-        reading: Any = 0.0
-    elif problem.mode == "split-read":
-        parts = (
-            read_seconds(scenario.hardware, (1 - share) * size),
-            read_seconds(scenario.decode_hardware, share * size),
-        )
-        reading = -minimum(-parts[0], -parts[1])  # the longer of the two
-    elif problem.mode in SINGLE_SIDED:
-        reading = read_seconds(scenario.hardware, size)
-    else:
-        reading = minimum(*(read_seconds(hardware, size) for _, hardware in scenario.sides))
-    passes = problem.demand.passes
-    if passes is None:
-        return reading + problem.demand.prefill_latency
-    work = problem.demand.prefill_latency - passes.base
-    return unloaded_time_to_first_token(passes.base, work, reading)
-
-
-def bottleneck_of(problem: Problem, rate: Rate, missing: dict[str, str]) -> Bottleneck:
-    """What binds a problem at its best rate, and what would bind next."""
-    if missing:
-        return Bottleneck(resource=f"{next(iter(missing))}_hbm", side=next(iter(missing)))
-    if rate.binding is None:
-        return Bottleneck(resource=None)
-    binding = problem.resources[rate.binding]
-    relieved = solve(problem, without=(rate.binding,), near_share=rate.decode_share)
-    following = None if relieved.binding is None else problem.resources[relieved.binding].name
-    gain = None if relieved.turns_per_s is None else max(float(relieved.turns_per_s / rate.turns_per_s - 1), 0.0)
-    return Bottleneck(resource=binding.name, side=binding.side, utilization=1.0, next=following, next_gain=gain)
 
 
 def collectives_at(setup: Setup, problem: Problem, turns_per_s: float) -> Collectives:
@@ -457,21 +299,3 @@ def pair_traffic_of(setup: Setup) -> tuple[float, float]:
         pair_traffic_prefill_read(storage_bandwidth(prefill), setup.decode_nodes, *gpus),
         pair_traffic_decode_read(storage_bandwidth(decode), setup.prefill_nodes, *gpus),
     )
-
-
-def demand_turns_per_s(scenario: Scenario) -> float | None:
-    """The turn rate that is asked for; of two demands the larger, None where none is given."""
-    demand = scenario.settings.demand
-    wanted = [demand.turn_rate] if demand.turn_rate is not None else []
-    if demand.arrival_rate is not None:
-        wanted.append(demand.arrival_rate * mean_turns(scenario.workload))
-    return max(wanted, default=None)
-
-
-def check_demand(setup: Setup, turns_per_s: float) -> DemandCheck | None:
-    """The demand of a scenario, in turns per second, against a rate; None where none is given."""
-    wanted = demand_turns_per_s(setup.scenario)
-    if wanted is None:
-        return None
-    used = wanted / turns_per_s if turns_per_s else float("inf")
-    return DemandCheck(turns_per_s=wanted, utilization=used, headroom=1 / used - 1)

@@ -13,25 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualplan.errors import InputError
-from dualplan.model.demand import SideMemory
-from dualplan.model.service_times import with_measured_storage
 from dualplan.model.throughput_arrays import Floats, level, lowest_point
 from dualplan.model.traffic import Path
-from dualplan.spec.parallel import Parallel
+from dualplan.spec.choices import SINGLE_SIDED
+from dualplan.spec.fitted_sets import Fitted, fitted
 from dualplan.spec.scenario import Scenario
-from dualplan.steady.answer import demand_turns_per_s, tpot_at, unloaded_ttft
-from dualplan.steady.problem import (
-    SINGLE_SIDED,
-    Problem,
-    Setup,
-    build,
-    hosting,
-    prepare,
-    storage_positions,
-    uses,
-)
+from dualplan.steady.latencies import tpot_at, unloaded_ttft
+from dualplan.steady.problem import Problem, build
 from dualplan.steady.ranges import all_traffic_ranges
+from dualplan.steady.rate import storage_positions, uses
 from dualplan.steady.reasons import DEMAND, TPOT, TTFT, misfits, no_room, outside, range_empty
+from dualplan.steady.setup import Host, Setup, demand_turns_per_s, hosting, prepare, setup_of
 from dualplan.steady.stacked_hardware import picked
 
 if TYPE_CHECKING:
@@ -76,7 +68,6 @@ def evaluate_grid(scenario: Scenario, prefill_nodes: Any, decode_nodes: Any, *, 
     """
     if scenario.mix:
         raise InputError("mix", "several models or workloads are answered point by point")
-    scenario = with_measured_storage(scenario)
     prefill = np.asarray(prefill_nodes, dtype=np.int64)
     decode = np.asarray(decode_nodes, dtype=np.int64)
     count = len(prefill)
@@ -134,7 +125,7 @@ def _fill(grid: Grid, setup: Setup, members: NDArray[np.int64], with_basic: bool
             grid.basic_turns_per_s[members] = basic
         grid.bottleneck[members] = np.array([resource.name for resource in problem.resources])[binding]
     grid.decode_read_share[members] = np.nan if mode in SINGLE_SIDED else split
-    ttft = unloaded_ttft(setup, problem, split)
+    ttft = unloaded_ttft(setup, problem.demand, mode, split)
     grid.ttft_unloaded_s[members] = ttft
     grid.tpot_s[members] = _tpot(setup, problem, turns)
     late = np.broadcast_to(False if slo.ttft is None else ttft > slo.ttft, count)
@@ -214,8 +205,9 @@ def _groups(
     scenario: Scenario, prefill: NDArray[np.int64], decode: NDArray[np.int64], error: NDArray[np.object_]
 ) -> list[tuple[Setup, NDArray[np.int64]]]:
     """Points that share a parallelism, as one setup with arrays of node counts; ``error`` is filled for the others."""
-    prefill_hosts, prefill_kinds = _hosts(scenario, "prefill", prefill, error)
-    decode_hosts, decode_kinds = _hosts(scenario, "decode", decode, error)
+    fit = fitted(scenario)
+    prefill_hosts, prefill_kinds = _hosts(scenario, fit, "prefill", prefill, error)
+    decode_hosts, decode_kinds = _hosts(scenario, fit, "decode", decode, error)
     width = len(decode_hosts) + 1
     good = np.flatnonzero(error == "")
     if not len(good):
@@ -225,30 +217,22 @@ def _groups(
     groups = []
     for code, members in zip(codes.tolist(), np.split(good[order], ends[:-1]), strict=True):
         of_prefill, of_decode = prefill_hosts[code // width], decode_hosts[code % width]
-        setup = Setup(
-            scenario=picked(scenario, members),
-            prefill_nodes=prefill[members].astype(float),
-            decode_nodes=decode[members].astype(float),
-            prefill_parallel=of_prefill[0],
-            decode_parallel=of_decode[0],
-            prefill_memory=of_prefill[1],
-            decode_memory=of_decode[1],
-        )
-        groups.append((setup, members))
+        nodes = (prefill[members].astype(float), decode[members].astype(float))
+        groups.append((setup_of(picked(scenario, members), fit, nodes, of_prefill, of_decode), members))
     return groups
 
 
 def _hosts(
-    scenario: Scenario, side: Path, nodes: NDArray[np.int64], error: NDArray[np.object_]
-) -> tuple[list[tuple[Parallel, SideMemory]], NDArray[np.int64]]:
+    scenario: Scenario, fit: Fitted | None, side: Path, nodes: NDArray[np.int64], error: NDArray[np.object_]
+) -> tuple[list[Host], NDArray[np.int64]]:
     """The kinds of parallelism of a side, and which kind each point has."""
     counts, where = np.unique(nodes, return_inverse=True)
-    found: list[tuple[Parallel, SideMemory]] = []
+    found: list[Host] = []
     known: dict[tuple[int, int], int] = {}
     kinds = np.zeros(len(counts), dtype=np.int64)
     for index, count in enumerate(counts.tolist()):
         try:
-            host = hosting(scenario, side, count)
+            host = hosting(scenario, side, count, fit)
         except InputError as fault:
             error[(where == index) & (error == "")] = str(fault)
             continue

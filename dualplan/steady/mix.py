@@ -22,11 +22,14 @@ from dualplan.model.traffic import Bytes
 from dualplan.spec.choices import Mode
 from dualplan.spec.scenario import Scenario
 from dualplan.spec.workload import Turn, Workload, mean_turns
-from dualplan.steady.answer import ClassRate, Evaluation, answer_of, tpot_at, unloaded_ttft
-from dualplan.steady.problem import Problem, Setup, build, prepare, solve
+from dualplan.steady.latencies import tpot_at, unloaded_ttft
+from dualplan.steady.problem import Problem, build
 from dualplan.steady.ranges import exact_bytes, ranges
+from dualplan.steady.rate import solve
 from dualplan.steady.reasons import TPOT, Reason
 from dualplan.steady.resources import Resource, ordered
+from dualplan.steady.setup import Setup, prepare
+from dualplan.steady.solved import ClassRate, Solved
 from dualplan.units import show
 
 
@@ -38,8 +41,8 @@ class _Class(msgspec.Struct, frozen=True, kw_only=True):
     problem: Problem
 
 
-def evaluate_mix(scenario: Scenario, prefill_nodes: int | None = None, decode_nodes: int | None = None) -> Evaluation:
-    """The steady answer for a mix: joint rate, bottleneck and ranges, and the rates by class.
+def mixed(scenario: Scenario, prefill_nodes: int | None, decode_nodes: int | None) -> Solved:
+    """A mix on one deployment: joint rate, bottleneck and ranges, and the rates by class.
 
     Raises InputError without node counts, and where nodes of a side differ.
     """
@@ -57,16 +60,16 @@ def evaluate_mix(scenario: Scenario, prefill_nodes: int | None = None, decode_no
     rates = tuple(_class_rate(one, problem, rate) for one in classes)
     shares = [exact(one.share) for one in classes]
     amounts = _mean_bytes(shares, [exact_bytes(one.setup, one.problem) for one in classes])
-    return answer_of(
-        setup,
-        problem,
-        rate,
-        missing,
-        found=ranges(setup, problem, amounts),
-        basic=basic.turns_per_s,
+    return Solved(
+        setup=setup,
+        problem=problem,
+        rate=rate,
+        missing=missing,
+        ranges=ranges(setup, problem, amounts),
+        basic_turns_per_s=basic.turns_per_s,
         ttft=max(one.ttft_unloaded_s for one in rates),
         classes=rates,
-        slow=_slow_classes(classes),
+        slow=tuple(_slow_classes(classes)),
     )
 
 
@@ -112,6 +115,7 @@ def _joint(classes: Sequence[_Class]) -> Problem:
         resources=tuple(ordered([_shared(uses) for uses in by_key.values()])),
         read_rates=(_read_rate(classes, 0), _read_rate(classes, 1)),
         tpot_unreachable=False,  # which is said by class
+        filling={},
     )
 
 
@@ -223,7 +227,7 @@ def _class_rate(one: _Class, problem: Problem, rate: Rate) -> ClassRate:
         agents_per_s=turns / mean_turns(scenario.workload),
         prompt_tokens_per_s=turns * demand.prompt_tokens,
         output_tokens_per_s=turns * demand.generated,
-        ttft_unloaded_s=float(unloaded_ttft(one.setup, one.problem, rate.decode_share)),
+        ttft_unloaded_s=float(unloaded_ttft(one.setup, demand, one.problem.mode, rate.decode_share)),
         tpot_s=float(tpot_at(one.setup, demand, busy * at_full)),
         alone_turns_per_s=alone,
     )

@@ -21,10 +21,11 @@ from dualplan.errors import InputError
 from dualplan.flow.maxmin import solve_rates
 from dualplan.flow.problem import Flow, FlowProblem, Link, Rates
 from dualplan.model.traffic import SIDES
-from dualplan.spec.choices import Mode
+from dualplan.spec.choices import SINGLE_SIDED, Mode
 from dualplan.spec.hardware import Hardware
-from dualplan.steady.problem import SINGLE_SIDED, Problem, Setup, build
+from dualplan.steady.problem import Problem, build
 from dualplan.steady.resources import Resource
+from dualplan.steady.setup import Setup, with_scenario
 
 PER_NIC = ("cnic_read", "cnic_write", "wire_egress", "wire_ingress")
 STORE = "the store"
@@ -153,12 +154,8 @@ def _alone(setup: Setup, node_class: NodeClass) -> Setup:
     key = "hardware" if node_class.side == "prefill" else "decode_hardware"
     scenario = msgspec.structs.replace(setup.scenario, **{key: node_class.hardware})
     share = 1 / setup.nodes(node_class.side)
-    return msgspec.structs.replace(
-        setup,
-        scenario=scenario,
-        prefill_nodes=setup.prefill_nodes * share,
-        decode_nodes=setup.decode_nodes * share,
-    )
+    nodes = {"prefill_nodes": setup.prefill_nodes * share, "decode_nodes": setup.decode_nodes * share}
+    return with_scenario(setup, scenario, **nodes)
 
 
 def _lanes(

@@ -11,10 +11,12 @@ from dualplan.model.closed_form import Constraint, Range, feasible_range
 from dualplan.model.demand import turn_bytes
 from dualplan.model.symbolic import exact
 from dualplan.model.traffic import Bytes, Path, hits_only, steps
+from dualplan.spec.choices import SINGLE_SIDED
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.scenario import CollectiveLoad
-from dualplan.steady.problem import SINGLE_SIDED, Problem, Setup, kv_share
+from dualplan.steady.problem import Problem
 from dualplan.steady.resources import NodeLinks, Resource, link_resources, ordered, side_loads, storage_bandwidth
+from dualplan.steady.setup import Setup, kv_share
 
 if TYPE_CHECKING:
     from dualplan.model.closed_form_arrays import RangeArrays
@@ -64,8 +66,9 @@ def exact_bytes(setup: Setup, problem: Problem) -> Bytes:
         problem.mode,
         setup.prefill_parallel,
         setup.decode_parallel,
+        msgspec.structs.replace(setup.turns, number=exact),
+        setup.kv_format,
         derive_collectives=problem.given is None,
-        number=exact,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 
@@ -13,13 +13,12 @@ from dualplan.model.demand import side_memory
 from dualplan.model.memory import kv_share_per_gpu
 from dualplan.spec.parallel import Parallel
 from dualplan.spec.scenario import SideName
-from dualplan.steady.problem import Problem, Setup, redundant_experts
+from dualplan.steady.problem import Problem
+from dualplan.steady.ranges import Ranges
+from dualplan.steady.rate import DemandCheck
 from dualplan.steady.resources import TITLES, few
+from dualplan.steady.setup import Setup
 from dualplan.units import show
-
-if TYPE_CHECKING:
-    from dualplan.steady.answer import DemandCheck
-    from dualplan.steady.ranges import Ranges
 
 
 class Reason(msgspec.Struct, frozen=True):
@@ -61,7 +60,7 @@ def misfits(setup: Setup, problem: Problem) -> dict[str, str]:
     kinds = [(side, f"the {side} side", hardware) for side, hardware in scenario.sides]
     kinds += [(v.side, f"{v.nodes} of the {v.side} nodes", v.hardware) for v in scenario.variants]
     for side, where, hardware in kinds:
-        memory = side_memory(scenario.model, parallels[side], hardware, redundant_experts(scenario))
+        memory = side_memory(scenario.model, parallels[side], hardware, setup.times.redundant_experts)
         context = problem.demand.sequence_bytes * problem.demand.kv_per_gpu[side]
         if memory.kv_bytes_per_gpu <= 0:
             what = (
@@ -87,7 +86,7 @@ def _roomier(setup: Setup, problem: Problem, side: SideName) -> str:
             continue
         parallel = Parallel(tp=tp, dp=1)
         context = problem.demand.sequence_bytes * kv_share_per_gpu(model, parallel, problem.demand.kv_format)
-        if side_memory(model, parallel, hardware, redundant_experts(setup.scenario)).kv_bytes_per_gpu >= context:
+        if side_memory(model, parallel, hardware, setup.times.redundant_experts).kv_bytes_per_gpu >= context:
             return f"; --{side}-parallel tp={tp} would fit"
     return ""
 

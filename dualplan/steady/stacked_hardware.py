@@ -14,10 +14,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from dualplan.nomenclature import PLACED
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.scenario import Scenario
 
-STACKED = frozenset({"snic.count", "snic.rate", "snic.efficiency", "snic.time_per_read", "dram.bandwidth"})
+STACKED = frozenset(quantity.field for quantity in PLACED if "stack" in quantity.roles)
 """Key paths inside hardware that may be arrays."""
 
 

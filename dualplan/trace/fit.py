@@ -9,7 +9,7 @@ a plan with the fit has the same bytes and GPU seconds.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -22,6 +22,8 @@ from dualplan.trace.generate import normal_scores, regression
 from dualplan.trace.hits import HitRates, context_tokens, hit_rates, main_accounting
 from dualplan.trace.mix import turn_mix
 from dualplan.trace.record import Bools, Floats, Ints, Trace
+
+T = TypeVar("T")
 
 DIGITS = 5
 """Significant digits of fitted figures."""
@@ -57,7 +59,7 @@ def fit_workload(trace: Trace, name: str) -> Workload:
         "first_append": append[starts] if apart else None,
     }
     fitted: dict[str, Any] = {
-        key: _distribution(key, values, notes) for key, values in lengths.items() if values is not None
+        key: _fitted(Distribution, key, values, notes) for key, values in lengths.items() if values is not None
     }
     block = trace.blocks.size if trace.blocks is not None and accounting == "block_hashes" else None
     turns = _Turns(
@@ -72,7 +74,7 @@ def fit_workload(trace: Trace, name: str) -> Workload:
         name=name,
         description=f"fitted to {trace.requests:,} requests in {len(counts):,} trajectories ({trace.report.format})",
         **fitted,
-        think_time=_durations(waits, notes),
+        think_time=_fitted(Durations, "think_time", waits, notes),
         correlation=_correlation(turns),
         carry_over=_carry_over(turns, block or 1) if apart else None,
         resets=_fitted_resets(turns, notes),
@@ -130,7 +132,7 @@ def _fitted_resets(turns: _Turns, notes: list[str]) -> Resets | None:
         return None
     return Resets(
         share=_round(float(there.sum() / turns.later.sum())),
-        context=_distribution("resets.context", turns.context[there], notes),
+        context=_fitted(Distribution, "resets.context", turns.context[there], notes),
         append=_round(float(turns.append[there].mean())),
     )
 
@@ -145,27 +147,17 @@ def _turn_classes(trace: Trace) -> tuple[Turn, ...]:
     )
 
 
-def _distribution(key: str, values: Ints, notes: list[str]) -> Distribution | float:
-    known = _known(values)
-    if known is None:
-        return _round(float(values.mean()))
-    try:
-        return Distribution(**known)
-    except InputError:
-        notes.append(f"{key}: only the mean is kept, its quantiles and its mean fit no smooth distribution")
-        return known["mean"]
-
-
-def _durations(values: Floats, notes: list[str]) -> Durations | float:
+def _fitted(kind: type[T], key: str, values: npt.NDArray[Any], notes: list[str]) -> T | float:
+    """A distribution of some values; their mean where they are all equal, or no distribution of the kind fits them."""
     if not len(values):
         return 0.0
     known = _known(values)
     if known is None:
         return _round(float(values.mean()))
     try:
-        return Durations(**known)
+        return kind(**known)
     except InputError:
-        notes.append("think_time: only the mean is kept, its quantiles and its mean fit no smooth distribution")
+        notes.append(f"{key}: only the mean is kept, its quantiles and its mean fit no smooth distribution")
         return known["mean"]
 
 

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from dualplan.errors import InputError, did_you_mean
-from dualplan.trace.record import Clock, TimeUnit
+from dualplan.trace.record import PER_SECOND, Clock, TimeUnit
 from dualplan.trace.source import Text
 
 SCHEMA = "dualplan/trace/1"
@@ -63,6 +63,11 @@ class RowFormat(msgspec.Struct, frozen=True, kw_only=True):
     local_ids: bool = False
     may_be_delta: bool = False
     marker: tuple[str, str] = ("", "")
+
+    def units(self, given: TimeUnit | None) -> dict[Field, float]:
+        """How many of the units of arrivals, offsets and waits make a second; ``given``: where the user says it."""
+        unit = 1.0 if self.time_unit == "timestamp" else PER_SECOND[given or self.time_unit]
+        return {"arrival": unit, "offset": unit, "think": PER_SECOND[given or self.think_unit]}
 
 
 class DocumentFormat(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from dualplan.errors import InputError
 from dualplan.trace.columns import Columns
 from dualplan.trace.documents import BEYOND, seconds
 from dualplan.trace.formats import Field, RowFormat, Sample, resolve
-from dualplan.trace.record import LATEST_S, PER_SECOND, Progress, ReadOptions
+from dualplan.trace.record import LATEST_S, Progress, ReadOptions
 from dualplan.trace.source import Text
 from dualplan.trace.tally import SHOWN, Tally
 
@@ -38,6 +38,20 @@ _FAULTS = (
 )
 
 _T = TypeVar("_T")
+
+
+class _File(NamedTuple):
+    """A file on its way into the columns: where it is, its name in messages, what its columns mean."""
+
+    path: Path
+    name: str
+    form: RowFormat
+    fields: dict[Field, str]
+    found: Sample
+    units: dict[Field, float]
+    columns: Columns
+    tally: Tally
+    progress: Progress | None
 
 
 def read_rows(
@@ -63,7 +77,8 @@ def read_rows(
         else:
             progress = None
             _spool(text, plain)
-        _read(plain, text.name, form, fields, found, columns, tally, options, progress)
+        units = form.units(options.time_unit)
+        _read(_File(plain, text.name, form, fields, found, units, columns, tally, progress))
 
 
 def _spool(text: Text, target: Path) -> None:
@@ -76,17 +91,7 @@ def _spool(text: Text, target: Path) -> None:
                 raise InputError(text.name, what, "TMPDIR names a folder with more space") from None
 
 
-def _read(
-    path: Path,
-    name: str,
-    form: RowFormat,
-    fields: dict[Field, str],
-    found: Sample,
-    columns: Columns,
-    tally: Tally,
-    options: ReadOptions,
-    progress: Progress | None,
-) -> None:
+def _read(file: _File) -> None:
     import duckdb
 
     connection = duckdb.connect(
@@ -97,18 +102,18 @@ def _read(
         }
     )
     # DuckDB would print a bar of its own on standard output in an interactive session
-    connection.execute(f"set enable_progress_bar={str(progress is not None).lower()}")
+    connection.execute(f"set enable_progress_bar={str(file.progress is not None).lower()}")
     connection.execute("set enable_progress_bar_print=false; set progress_bar_time=100")
-    table = _table(name, form, fields, found)
-    size = path.stat().st_size
+    fields, tally, table = file.fields, file.tally, _table(file)
+    size = file.path.stat().st_size
 
     def run(sql: str) -> dict[str, Any]:
         def fetch() -> Any:
-            return connection.execute(sql, [str(path)]).fetchnumpy()
+            return connection.execute(sql, [str(file.path)]).fetchnumpy()
 
-        return _watched(fetch, connection, size, progress)
+        return _watched(fetch, connection, size, file.progress)
 
-    chosen = f"select {', '.join(_selected(form, fields, options))} from "
+    chosen = f"select {', '.join(_selected(file))} from "
     try:
         data = None
         with suppress(duckdb.InvalidInputException):
@@ -122,11 +127,10 @@ def _read(
         faults = [connection.execute(f"{query} from ({_FIRST_FAULTS}) {rest}").fetchall() for query, rest in _FAULTS]
         keys = {field: _names(run, fields[field], table) for field in _KEYS if field in fields}
     except (duckdb.Error, UnicodeDecodeError) as error:
-        raise InputError(name, f"cannot be read as CSV: {str(error).splitlines()[0]}") from None
+        raise InputError(file.name, f"cannot be read as CSV: {str(error).splitlines()[0]}") from None
     finally:
         connection.close()
-    counts, shown = faults
-    lost = _report_rejects(path, name, counts, shown, tally)
+    lost = _report_rejects(file, *faults)
     tally.read += len(data["input"]) + lost
     parts = {field: _filled(column) for field, column in data.items()}
     beyond = np.zeros(len(data["input"]), bool)
@@ -134,26 +138,27 @@ def _read(
         if field in parts:
             beyond |= ~np.isnan(parts[field]) & ~(np.abs(parts[field]) <= LATEST_S)
     if beyond.any():
-        _report_beyond(path, name, form, fields, found, options, int(beyond.sum()), tally)
+        _report_beyond(file, int(beyond.sum()))
         parts = {field: column[~beyond] for field, column in parts.items()}
     for field, labels in keys.items():
-        parts[field] = _numbered(parts[field], labels, field, columns)
+        parts[field] = _numbered(parts[field], labels, field, file.columns)
     if "offset" in parts:
         parts["arrival"] = parts.pop("offset")
     count = len(parts["input"])
-    columns.add(count, **parts)
+    file.columns.add(count, **parts)
     if "blocks" in fields:
         tally.note("block ids in CSV are not read; JSON lines carry them")
 
 
-def _table(name: str, form: RowFormat, fields: dict[Field, str], found: Sample) -> str:
+def _table(file: _File) -> str:
+    form, fields, found = file.form, file.fields, file.found
     kinds = {fields[field]: "INTEGER" for field in _INTEGERS if field in fields}
     # without an offset in the text, TIMESTAMPTZ would take the time zone of this machine
     when = "TIMESTAMPTZ" if form.utc_offset else "TIMESTAMP" if form.time_unit == "timestamp" else "DOUBLE"
     kinds |= {fields[field]: when if field == "arrival" else "DOUBLE" for field in _FLOATS if field in fields}
     columns = {column or f"column {i}": kinds.get(column, "VARCHAR") for i, column in enumerate(found.columns)}
     if len({column.lower() for column in columns}) < len(found.columns):
-        raise InputError(name, "has two columns of one name")
+        raise InputError(file.name, "has two columns of one name")
     # an empty cell of these is a fault with a line number, not a gap
     needed = ", ".join(_quoted(fields[field]) for field in ("input", "output"))
     struct = ", ".join(f"{_quoted(column)}: '{kind}'" for column, kind in columns.items())
@@ -164,8 +169,8 @@ def _table(name: str, form: RowFormat, fields: dict[Field, str], found: Sample) 
     )
 
 
-def _selected(form: RowFormat, fields: dict[Field, str], options: ReadOptions) -> list[str]:
-    units = _units(form, options)
+def _selected(file: _File) -> list[str]:
+    form, fields, units = file.form, file.fields, file.units
     chosen = [f"{_named(fields[field])} as {field}" for field in _INTEGERS if field in fields]
     for field in _FLOATS:
         if field in fields:
@@ -182,12 +187,6 @@ def _selected(form: RowFormat, fields: dict[Field, str], options: ReadOptions) -
         if field in fields
     ]
     return chosen
-
-
-def _units(form: RowFormat, options: ReadOptions) -> dict[Field, float]:
-    """How many of a column's units make a second."""
-    unit = 1.0 if form.time_unit == "timestamp" else PER_SECOND[options.time_unit or form.time_unit]
-    return {"arrival": unit, "offset": unit, "think": PER_SECOND[options.time_unit or form.think_unit]}
 
 
 def _names(run: Callable[[str], dict[str, Any]], column: str, table: str) -> dict[int, str]:
@@ -221,16 +220,15 @@ def _filled(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return column
 
 
-def _report_rejects(
-    path: Path, name: str, counts: list[tuple[Any, ...]], shown: list[tuple[Any, ...]], tally: Tally
-) -> int:
+def _report_rejects(file: _File, counts: list[tuple[Any, ...]], shown: list[tuple[Any, ...]]) -> int:
     """Tell the tally of rows that DuckDB could not read; returns how many there are."""
     # in a file with CR LF, DuckDB lets a row begin with the LF of the row before
     shown = [
         (place + len(line) - len(line.lstrip("\r\n")), column, kind, line.lstrip("\r\n"), nul)
         for place, column, kind, line, nul in shown
     ]
-    numbers = _line_numbers(path, [place for place, *_ in shown])
+    name, tally = file.name, file.tally
+    numbers = _line_numbers(file.path, [place for place, *_ in shown])
     left = {(kind, nul): count for kind, nul, count in counts}
     for position, column, kind, line, nul in shown:
         where = f"{name}:{numbers[position]}" if position in numbers else name
@@ -242,21 +240,12 @@ def _report_rejects(
     return sum(count for *_, count in counts)
 
 
-def _report_beyond(
-    path: Path,
-    name: str,
-    form: RowFormat,
-    fields: dict[Field, str],
-    found: Sample,
-    options: ReadOptions,
-    count: int,
-    tally: Tally,
-) -> None:
+def _report_beyond(file: _File, count: int) -> None:
     """Tell the tally of rows with impossible times. DuckDB does not say where a row was, so they are looked for."""
     reason, left = "wrong type or out of range", count
-    dates = form.time_unit == "timestamp"
-    limits = {fields[field]: LATEST_S * unit for field, unit in _units(form, options).items() if field in fields}
-    with path.open(encoding="utf-8", errors="replace", newline="") as stream, suppress(csv.Error):
+    name, found, tally, dates = file.name, file.found, file.tally, file.form.time_unit == "timestamp"
+    limits = {file.fields[field]: LATEST_S * unit for field, unit in file.units.items() if field in file.fields}
+    with file.path.open(encoding="utf-8", errors="replace", newline="") as stream, suppress(csv.Error):
         for _ in range(found.skip + 1):
             next(stream, None)
         rows = csv.reader(stream, delimiter=found.delimiter)
@@ -284,30 +273,24 @@ def _beyond(cell: str, limit: float, dates: bool) -> bool:
         return False
 
 
+# kind of DuckDB: the reason that is counted, and the fault in words
+_KINDS = {
+    "MISSING COLUMNS": ("field missing", 'too few columns: "{line}"'),
+    "TOO MANY COLUMNS": ("too many columns", 'too many columns: "{line}"'),
+    "CAST": ("wrong type or out of range", '{column} is not what it should be: "{line}"'),
+    "LINE SIZE OVER MAXIMUM": ("line too long", f"the line is longer than {_LINE >> 20} MiB"),
+}
+
+
 def _fault(column: str | None, kind: str, line: str, nul: bool) -> str:
-    shown = line if len(line) <= 80 else line[:77] + "..."
     if nul:
         return "contains NUL bytes"
-    if kind == "MISSING COLUMNS":
-        return f'too few columns: "{shown}"'
-    if kind == "TOO MANY COLUMNS":
-        return f'too many columns: "{shown}"'
-    if kind == "CAST":
-        return f'{column} is not what it should be: "{shown}"'
-    if kind == "LINE SIZE OVER MAXIMUM":
-        return f"the line is longer than {_LINE >> 20} MiB"
-    return f'{kind.lower()}: "{shown}"'
+    shown = line if len(line) <= 80 else line[:77] + "..."
+    return _KINDS.get(kind, ("", kind.lower() + ': "{line}"'))[1].format(column=column, line=shown)
 
 
 def _reason(kind: str, nul: bool) -> str:
-    if nul:
-        return "NUL bytes"
-    return {
-        "MISSING COLUMNS": "field missing",
-        "TOO MANY COLUMNS": "too many columns",
-        "CAST": "wrong type or out of range",
-        "LINE SIZE OVER MAXIMUM": "line too long",
-    }.get(kind, "not CSV")
+    return "NUL bytes" if nul else _KINDS.get(kind, ("not CSV", ""))[0]
 
 
 def _line_numbers(path: Path, positions: list[int]) -> dict[int, int]:

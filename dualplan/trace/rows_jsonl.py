@@ -15,14 +15,13 @@ from dualplan.errors import InputError
 from dualplan.trace.columns import LONGEST, Columns, float_column, id_column, int_column, raw_id_column
 from dualplan.trace.documents import BEYOND, TOO_DEEP
 from dualplan.trace.formats import Field, RowFormat, Sample, resolve
-from dualplan.trace.record import LATEST_S, PER_SECOND, Ints, ReadOptions
+from dualplan.trace.record import LATEST_S, Ints, ReadOptions
 from dualplan.trace.source import Text
 from dualplan.trace.tally import Tally
 
 _Length = Annotated[int, msgspec.Meta(ge=-LONGEST, le=LONGEST)]
 _Key = int | str | None
 _BlockIds = tuple[Ints, npt.NDArray[Any]]
-_TIMES: tuple[Field, ...] = ("arrival", "offset", "think")
 _TYPES: dict[Field, tuple[Any, Any]] = {
     "arrival": (float | None, None),
     "offset": (float | None, None),
@@ -76,7 +75,7 @@ def _with_raw_ids(run: bytes, decoder: Any) -> tuple[list[Any], _BlockIds | None
 
 def _row_type(form: RowFormat, fields: dict[Field, str], ids: Any, options: ReadOptions) -> type[msgspec.Struct]:
     members = []
-    latest = {field: LATEST_S * unit for field, unit in zip(_TIMES, _units(form, options), strict=True)}
+    latest = {field: LATEST_S * unit for field, unit in form.units(options.time_unit).items()}
     for field, name in fields.items():
         kind, default = _TYPES[field]
         if field == "blocks":
@@ -93,12 +92,6 @@ def _row_type(form: RowFormat, fields: dict[Field, str], ids: Any, options: Read
     # required members first, as a record demands
     members.sort(key=lambda member: member[2].default is not msgspec.NODEFAULT)
     return msgspec.defstruct("Row", members, gc=False)
-
-
-def _units(form: RowFormat, options: ReadOptions) -> tuple[float, float, float]:
-    """How many of the units of arrivals, of offsets and of waits make a second."""
-    unit = 1.0 if form.time_unit == "timestamp" else PER_SECOND[options.time_unit or form.time_unit]
-    return unit, unit, PER_SECOND[options.time_unit or form.think_unit]
 
 
 def _may_have_text_ids(found: Sample, name: str) -> bool:
@@ -168,7 +161,7 @@ class _Run:
         options: ReadOptions,
     ) -> None:
         self._columns, self._fields = columns, fields
-        self._unit, _, self._think_unit = _units(form, options)
+        self._units = form.units(options.time_unit)
         self._local = form.local_ids
         self._chats: dict[int | str, int] = {}
         self._parents: list[int] = []
@@ -187,7 +180,7 @@ class _Run:
             session=session,
             turn=int_column([row.turn for row in rows], n) if "turn" in has else None,
             cached=int_column([row.cached for row in rows], n) if "cached" in has else None,
-            think=float_column([row.think for row in rows], n, self._think_unit) if "think" in has else None,
+            think=float_column([row.think for row in rows], n, self._units["think"]) if "think" in has else None,
             model=np.fromiter((columns.model_index(row.model) for row in rows), np.int64, n)
             if "model" in has
             else None,
@@ -202,9 +195,9 @@ class _Run:
 
     def _arrival(self, rows: list[Any], n: int) -> Any:
         if "arrival" in self._fields:
-            return float_column([row.arrival for row in rows], n, self._unit)
+            return float_column([row.arrival for row in rows], n, self._units["arrival"])
         if "offset" in self._fields:
-            return float_column([row.offset for row in rows], n, self._unit)
+            return float_column([row.offset for row in rows], n, self._units["arrival"])
         return None
 
     def _sessions(self, rows: list[Any]) -> Any:

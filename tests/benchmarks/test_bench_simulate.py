@@ -11,6 +11,7 @@ from dualplan.serving.cluster import cluster
 from dualplan.serving.run import offline, online
 from dualplan.serving.trajectories import Trajectories, for_workload
 from dualplan.spec.load import Node
+from dualplan.spec.run import RunSpec
 from dualplan.spec.scenario import resolve
 
 
@@ -34,7 +35,8 @@ def laid_out(prefill, decode, trajectories=None):
 )
 def test_offline(benchmark, prefill, decode, agents, goal):
     laid, turns = laid_out(prefill, decode)
-    result = benchmark.pedantic(offline, (laid, turns, agents), {"compiled": True}, rounds=3 if agents < 9999 else 1)
+    spec = RunSpec(agents=agents, compiled=True)
+    result = benchmark.pedantic(offline, (laid, turns, spec), rounds=3 if agents < 9999 else 1)
     seconds = benchmark.stats.stats.min
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     benchmark.extra_info |= {
@@ -67,7 +69,6 @@ def test_one_turn_requests_at_given_times(benchmark):
     benchmark.extra_info |= {"figure": f"simulate, 4P4D, {n:,} requests", "goal_s": 1.0}
     laid, _ = laid_out(4, 4, turns)
     times = np.sort(random.random(n)) * 3600
-    result = benchmark.pedantic(
-        online, (laid, turns), {"arrivals": times, "duration": 3660.0, "compiled": True}, rounds=3
-    )
+    spec = RunSpec(duration=3660.0, compiled=True)
+    result = benchmark.pedantic(online, (laid, turns, spec), {"arrivals": times}, rounds=3)
     print(f"\n4P4D, {n} requests: {benchmark.stats.stats.min:.2f} s (goal 1), {result.turns:,} turns counted")

@@ -70,6 +70,17 @@ def test_without_expected_times_there_is_no_error_to_tell(case):
     assert answer(case(expected={"finish": [2.0, 4.0]}))["max_relative_error"] == 0.25
 
 
+def test_the_makespan_counts_from_the_first_start(case):
+    """At 100 B/s: alone from 2 s, 50 of its 100 B by 2.5 s, then half of the rate each until 3.5 s, when 50 of 200 B
+    of the other flow are through. That one has the link alone for 1.5 s more: 5 s is 3 s after the first start.
+    """
+    links = [{"id": "l", "capacity": 100}]
+    flows = [{"links": [["l", 1]], "size": size, "start": start} for size, start in ((100, 2.0), (200, 2.5))]
+    data = answer(case(links=links, flows=flows, expected={"finish": [3.5, 5.0]}))
+    assert (data["finish_s"], data["makespan_s"]) == ([3.5, 5.0], 3.0)
+    assert [link["utilization"] for link in data["links"]] == [1.0]
+
+
 def test_people_read_the_makespan_first(case):
     done = dualplan("flow", case())
     lines = [line for line in done.stdout.splitlines() if line.strip()]

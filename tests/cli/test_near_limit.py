@@ -49,7 +49,8 @@ def test_the_answer_points_to_what_decides(shares):
     text = " ".join(told.stdout.split())
     assert told.returncode == 4 and said in text and "let dualplan simulate --find-capacity decide" in text
     assert all(len(line) <= 80 for line in told.stdout.splitlines())
-    assert said in in_process("feasible", PAPER, "--arrival-rate", "0.45", "-f", "md").stdout
+    listed = in_process("feasible", PAPER, "--arrival-rate", "0.45", "-f", "md").stdout
+    assert f"- {said.replace('limit', 'limit:', 1)}" in listed
     assert "Near limit" not in in_process("feasible", PAPER, "--arrival-rate", "0.1").stdout
 
 

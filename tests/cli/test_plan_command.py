@@ -183,7 +183,7 @@ def test_same_input_same_bytes():
         ([], 2, "no demand"),
         (["--agents=100"], 2, "go together"),
         (["--agents=100", "--within=2"], 3, "has no unit"),
-        (["--agents=100", "--within=0s"], 3, "is no time"),
+        (["--agents=100", "--within=0s"], 3, "is not above 0"),
         (["--agents=100", "--within=2h", "--turn-rate=3"], 2, "one demand"),
         (["--arrival-rate=0"], 3, "must be greater than 0"),
         (["--arrival-rate=1e200"], 3, "is not a demand"),

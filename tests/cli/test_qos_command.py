@@ -289,7 +289,7 @@ def test_files_that_are_none():
         (["--kv-lane", "-3"], '--kv-lane: "-3" is not a lane number'),
         (["--backlogged", "0,x"], '--backlogged: "x" is not a lane number'),
         (["--load", "0"], '--load: "0" has no colon'),
-        (["--load", "0:1.5"], '--load 0:1.5: "1.5" is not in 0 .. 1'),
+        (["--load", "0:1.5"], '--load 0:1.5: "1.5" is not a share of 0 to 1'),
         (["--load", "0:nan"], '--load 0:nan: "nan" is not a ratio'),
         (["--load", "0:0.1", "--load", "VL0:0.2"], "--load: lane 0 is given twice"),
         (["--mtu", "1500"], "--mtu: 1500 is not an MTU of InfiniBand"),

@@ -96,7 +96,7 @@ def test_csv():
         (["nope"], 3, "neither a shipped name nor a file"),
         (["--context", "16384,x"], 3, "is not a number of tokens"),
         (["--context", ""], 3, "is not a number of tokens"),
-        (["--context", "0"], 3, "--context: 0 is out of range"),
+        (["--context", "0"], 3, '--context: "0" is not a number of tokens of 1 to'),
         (["--append", "0"], 3, "--append: 0 is out of range"),
         (["--append", "x"], 2, "--append"),
         (["qwen2.5-32b", "--kv-format", "mla-704"], 3, "--kv-format: mla-704 is a format of MLA models"),

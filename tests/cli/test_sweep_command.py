@@ -155,7 +155,7 @@ def test_more_storage_nics_at_the_same_rate_name_the_links_that_end_the_range():
         (("--vary", "hardware=nope"), 3, "neither a shipped name nor a file"),
         (("--vary", "model=nope"), 3, "neither a shipped name nor a file"),
         (("--vary", "prefill=1", "--vary", "prefill=2"), 3, "given twice"),
-        (("--vary", "prefill=0"), 3, "above 0"),
+        (("--vary", "prefill=0"), 3, "is not a whole number of 1 to"),
         (("--vary", "prefill=1,2", "--nodes", "6"), 3, "--vary pd"),
         (("--vary", "pd=1:3", "--nodes", "6"), 3, "cannot be split"),
         (("--vary", "prefill=1,2", "--zip", "--vary", "decode=1..3"), 3, "different numbers"),

@@ -10,7 +10,7 @@ import pytest
 
 import dualplan as library
 from dualplan.errors import InputError
-from dualplan.plan.sweep.simulated_point import Simulated
+from dualplan.spec.run import RunSpec
 from tests.cli.runner import PAPER, ROOT, dualplan
 
 
@@ -65,7 +65,7 @@ def test_sweep_from_python_pairs_splits_and_simulates():
     assert split.columns["prefill_nodes"].tolist() == [1, 2, 3, 4, 5]
     paired = library.sweep(scenario, {"prefill": [2, 3], "decode": [4, 6]}, zipped=True)
     assert np.allclose(paired.columns["pd_ratio"], 0.5)
-    run = library.sweep(scenario, {"seed": [1, 2]}, simulate=Simulated(agents=4))
+    run = library.sweep(scenario, {"seed": [1, 2]}, simulate=RunSpec(agents=4))
     assert all(run.columns["jct_s"] > 0) and run.columns["seed"].tolist() == [1, 2]
     for vary in ({}, {"prefill": []}, {"prefil": [1]}, {"hardware.snic.cuont": [1]}):
         with pytest.raises(InputError):

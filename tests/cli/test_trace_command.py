@@ -127,7 +127,7 @@ def test_lenient(tmp_path):
         (["missing.jsonl"], 3, "missing.jsonl: no such file or folder"),
         ([], 2, "FILE"),
         (["t.jsonl", "--trace-format", "x"], 3, '--trace-format: there is no format "x"'),
-        (["t.jsonl", "--chars-per-token", "0"], 3, "--chars-per-token: 0 is not between 0.1 and 100"),
+        (["t.jsonl", "--chars-per-token", "0"], 3, '--chars-per-token: "0" is not a number of 0.1 to 100'),
         (["t.jsonl", "--chars-per-token", "4B"], 3, "--chars-per-token:"),
         (["t.jsonl", "--block-size", "0"], 3, "--block-size: 0 is not between"),
         (["t.jsonl", "--time-unit", "h"], 2, "--time-unit"),

@@ -6,6 +6,10 @@ from rich.cells import cell_len
 from tests.cli.runner import PAPER, in_process
 
 CALLS = [
+    ("feasible", PAPER, "--nodes", "12", "--arrival-rate", "0.3"),
+    ("compare", PAPER, PAPER),
+    ("plan", PAPER, "--arrival-rate", "0.2", "--max-nodes", "8", "--upgrades"),
+    ("sweep", PAPER, "--vary", "pd=1:5..5:1", "--nodes", "6"),
     ("explain", PAPER),
     ("explain", PAPER, "decode HBM", "rate"),
     ("explain", PAPER, "--elasticities"),
@@ -22,7 +26,7 @@ CALLS = [
 ]
 
 
-@pytest.mark.parametrize("columns", [80, 60, 40])
+@pytest.mark.parametrize("columns", [120, 80, 60, 40])
 @pytest.mark.parametrize("arguments", CALLS, ids=lambda words: " ".join(word for word in words if word != PAPER))
 def test_lines_fit(arguments, columns, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(columns))

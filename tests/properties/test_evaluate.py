@@ -9,13 +9,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from dualplan.model.service_times import fitted
+from dualplan.spec.fitted_sets import fitted
 from dualplan.spec.load import shipped_names
 from dualplan.spec.scenario import read_scenario, resolve, set_flags
 from dualplan.steady.answer import evaluate
 from dualplan.steady.grid import evaluate_grid
-from dualplan.steady.problem import build, prepare
+from dualplan.steady.problem import build
 from dualplan.steady.ranges import ranges
+from dualplan.steady.setup import prepare
 from dualplan.steady.stacked_hardware import STACKED, stacked
 
 PAPER = Path(__file__).resolve().parents[2] / "examples" / "dualpath-paper.yaml"

@@ -10,17 +10,19 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from dualplan.model.service_times import find_set
 from dualplan.serving.cluster import cluster
 from dualplan.serving.run import offline
 from dualplan.serving.trajectories import Trajectories
+from dualplan.spec.fitted_sets import find_set
 from dualplan.spec.hardware import read_hardware
 from dualplan.spec.model import load_model
+from dualplan.spec.run import RunSpec
 from dualplan.spec.scenario import Slo, read_scenario, resolve, set_flags
 from dualplan.spec.workload import with_plain_means
 from dualplan.steady.answer import evaluate
-from dualplan.steady.problem import build, prepare
+from dualplan.steady.problem import build
 from dualplan.steady.ranges import ranges
+from dualplan.steady.setup import prepare
 
 PAPER = Path(__file__).resolve().parents[2] / "examples" / "dualpath-paper.yaml"
 MODES = ("basic", "layerwise", "dual-path", "split-read", "dram-pool", "oracle")
@@ -318,7 +320,7 @@ def test_no_run_is_faster_than_its_storage_nics_engines_and_longest_agent(turns,
     hardware = changed(found.hardware, name="drawn")
     found = changed(found, hardware=hardware, decode_hardware=hardware)
     laid = cluster(found, turns, mode=mode)
-    run = offline(laid, turns, agents, compiled=True)
+    run = offline(laid, turns, RunSpec(agents=agents, compiled=True))
     assert run.agents_done == agents and run.stopped == "all agents done"
     line = hardware.snic.rate * hardware.snic.efficiency
     decode_read = (run.decode_read_share or 0.0) * run.totals["read_bytes"]
@@ -345,5 +347,5 @@ def test_more_storage_bandwidth_never_slows_a_run_by_more_than_its_order_of_work
     for factor in (1.0, 4.0):
         hardware = changed(at(found.hardware, "snic.rate", factor * 12.5e9), name="drawn")
         own = changed(found, hardware=hardware, decode_hardware=hardware)
-        times.append(offline(cluster(own, turns), turns, agents, compiled=True).jct_s)
+        times.append(offline(cluster(own, turns), turns, RunSpec(agents=agents, compiled=True)).jct_s)
     assert times[1] <= 2 * times[0]

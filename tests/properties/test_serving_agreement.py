@@ -1,20 +1,19 @@
 """The simulation against what must hold for any queue, exact results of single stations, and the steady model."""
 
-import math
-
 import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dualplan.model.service_times import Times, from_roofline
+from dualplan.model.service_times import ServiceTimes, from_roofline, linear
 from dualplan.serving import kernel
 from dualplan.serving import layout as k
 from dualplan.serving.cluster import cluster, state
 from dualplan.serving.run import offline, online
 from dualplan.serving.trajectories import Trajectories, dealt, equal_turns, for_workload
 from dualplan.spec.load import Node
+from dualplan.spec.run import RunSpec
 from dualplan.spec.scenario import resolve, set_flags
 from dualplan.spec.workload import load_workload
 from dualplan.steady.answer import evaluate
@@ -22,24 +21,10 @@ from dualplan.steady.answer import evaluate
 KV_27B = 21720
 """Bytes of KV-cache of a token of the DS 27B model: (656 + 68) * 30."""
 
-NOTHING = Times(
+NOTHING = ServiceTimes(
     name="test",
     origin="test",
-    pass_base=0.0,
-    per_request=0.0,
-    per_token=0.0,
-    per_context=0.0,
-    per_token_context=0.0,
-    quota=0.3,
     decode_base=1e-6,
-    decode_slope=0.0,
-    decode_quadratic=0.0,
-    decode_read_slowdown=0.0,
-    snic_efficiency=1.0,
-    time_per_read=0.0,
-    both_sides=1.0,
-    handover=0.0,
-    handover_rate=math.inf,
 )
 """Service times of nothing; tests set what they look at."""
 
@@ -103,7 +88,7 @@ def test_a_working_set_is_what_the_running_agents_have_stored(context, append):
 @given(agents=st.integers(1, 60), seed=st.integers(0, 9))
 def test_tokens_bytes_and_time_are_conserved(mode, agents, seed):
     laid = cluster(scenario(), PEOPLE, mode=mode, times=BUSY)
-    found = offline(laid, PEOPLE, agents, seed=seed, compiled=True)
+    found = offline(laid, PEOPLE, RunSpec(agents=agents, seed=seed, compiled=True))
     who = dealt(PEOPLE, agents, seed)
     turns = np.concatenate([np.arange(PEOPLE.offsets[i], PEOPLE.offsets[i + 1]) for i in who])
     hits = np.floor(PEOPLE.context[turns] / 64) * 64
@@ -163,8 +148,8 @@ def test_same_seed_same_result_and_slices_do_not_matter():
     while not kernel.compiled().run(sliced, 101):
         pass
     assert np.array_equal(whole.record, sliced.record)
-    assert offline(laid, PEOPLE, 20, seed=3).jct_s == whole.total[k.LAST_DONE]
-    assert offline(laid, PEOPLE, 20, seed=4).jct_s != whole.total[k.LAST_DONE]
+    assert offline(laid, PEOPLE, RunSpec(agents=20, seed=3)).jct_s == whole.total[k.LAST_DONE]
+    assert offline(laid, PEOPLE, RunSpec(agents=20, seed=4)).jct_s != whole.total[k.LAST_DONE]
 
 
 # ---------------------------------------------------------------- single stations
@@ -199,14 +184,14 @@ def test_a_saturated_storage_nic_sets_the_completion_time():
     turn = equal(10, tokens, 1, 2)
     laid = cluster(scenario(), turn, mode="layerwise", times=times(time_per_read=0.005))
     service = tokens * KV_27B / 50e9 + 0.005
-    assert offline(laid, turn, 20).jct_s == pytest.approx(200 * service, abs=0.01)
+    assert offline(laid, turn, RunSpec(agents=20)).jct_s == pytest.approx(200 * service, abs=0.01)
 
 
 def test_a_decode_pool_shares_its_steps():
     # 16 sequences on 8 engines: every step takes 10 ms + 2 * 1 ms; 100 steps after the first token
     turn = equal(1, 0, 10, 101)
     laid = cluster(scenario(), turn, mode="oracle", times=times(decode_base=0.010, decode_slope=0.001))
-    found = offline(laid, turn, 16)
+    found = offline(laid, turn, RunSpec(agents=16))
     assert found.tpot_s.mean == pytest.approx(0.012, rel=1e-6)
     assert found.ttst_s.mean == pytest.approx(0.012, rel=1e-6)
     # two passes of a millisecond: one to be fetched, one to be computed
@@ -216,14 +201,14 @@ def test_a_decode_pool_shares_its_steps():
 def test_speculative_decoding_takes_fewer_steps():
     turn = equal(1, 0, 10, 101)
     laid = cluster(scenario(), turn, mode="oracle", times=times(decode_base=0.010), tokens_per_step=2.0)
-    assert offline(laid, turn, 8).tpot_s.mean == pytest.approx(0.005)
+    assert offline(laid, turn, RunSpec(agents=8)).tpot_s.mean == pytest.approx(0.005)
 
 
 def test_a_turn_takes_two_and_a_half_passes():
     # fetched at the first boundary (half a pass on average), read during the pass after it, computed in the next one
     turn = equal(1, 0, 10, 1)
     laid = cluster(scenario(), turn, mode="oracle", times=times(pass_base=0.1))
-    found = online(laid, turn, 0.5, duration=4000.0, warm_up=0.0, compiled=True)
+    found = online(laid, turn, RunSpec(arrival_rate=0.5, duration=4000.0, warm_up=0.0, compiled=True))
     parts = found.ttft_parts_s
     assert parts["scheduling"] == pytest.approx(0.05, rel=0.05)
     assert parts["read"] == pytest.approx(0.1, rel=1e-4)
@@ -234,14 +219,14 @@ def test_a_pass_takes_as_long_as_its_slowest_engine():
     # 9 equal requests on 8 engines: one engine has two
     turn = equal(1, 0, 100, 1)
     laid = cluster(scenario(), turn, mode="oracle", times=times(pass_base=0.1, per_token=1e-3))
-    assert offline(laid, turn, 8).jct_s == pytest.approx(0.1 + 0.1 + 0.1)
-    assert offline(laid, turn, 9).jct_s == pytest.approx(0.1 + 0.1 + 0.2)
+    assert offline(laid, turn, RunSpec(agents=8)).jct_s == pytest.approx(0.1 + 0.1 + 0.1)
+    assert offline(laid, turn, RunSpec(agents=9)).jct_s == pytest.approx(0.1 + 0.1 + 0.2)
 
 
 def test_a_long_prompt_is_cut_by_the_attention_quota():
     # attention of 4,096 tokens: 1e-7 / 2 * 4096^2 = 0.84 s, three passes under a quota of 0.3 s, not one
     turn = equal(1, 0, 4096, 1)
-    laid = cluster(scenario(), turn, mode="oracle", times=times(pass_base=0.1, per_token_context=1e-7))
+    laid = cluster(scenario(), turn, mode="oracle", times=times(pass_base=0.1, attention=linear(1e-7)))
     s = state(laid, turn, np.zeros(1), seed=0)
     kernel.PLAIN.run(s, 10**6)
     assert s.counter[k.N_PASSES] == 3
@@ -254,8 +239,8 @@ def test_decode_memory_holds_turns_back():
     laid = cluster(scenario(), turn, mode="oracle", times=times(decode_base=0.01))
     room = 2.5 * 30_001 * KV_27B
     laid = msgspec.structs.replace(laid, decode=msgspec.structs.replace(laid.decode, room=room))
-    assert offline(laid, turn, 16).jct_s == pytest.approx(1.0, abs=0.01)
-    assert offline(laid, turn, 24).jct_s == pytest.approx(2.0, abs=0.02)
+    assert offline(laid, turn, RunSpec(agents=16)).jct_s == pytest.approx(1.0, abs=0.01)
+    assert offline(laid, turn, RunSpec(agents=24)).jct_s == pytest.approx(2.0, abs=0.02)
 
 
 # ---------------------------------------------------------------- the steady model
@@ -345,7 +330,7 @@ def test_given_arrivals_may_come_in_any_order():
         origin="by hand",
     )
     laid = cluster(scenario(), two, mode="oracle", times=times(decode_base=0.1))
-    found = online(laid, two, arrivals=np.array([50.0, 1.0]), duration=100.0, warm_up=0.0)
+    found = online(laid, two, RunSpec(duration=100.0, warm_up=0.0), arrivals=np.array([50.0, 1.0]))
     assert found.agents_done == 2 and found.turns == 3
     # 1.0 s + 2.0 and 3.0 s of decode, 50.0 s + 1.0 s; passes take 2 ms a turn
     assert found.agent_time_s.mean == pytest.approx((5.0 + 1.0) / 2, abs=0.01)
@@ -355,4 +340,4 @@ def test_think_time_stretches_a_job():
     slow = msgspec.structs.replace(equal(10, 0, 10, 2), think=np.full(10, 3.0))
     laid = cluster(scenario(), slow, mode="oracle", times=times(decode_base=0.1))
     # nine waits of 3 s between ten turns of one decode step of 0.1 s
-    assert offline(laid, slow, 1).jct_s == pytest.approx(9 * 3.0 + 10 * 0.1, abs=0.05)
+    assert offline(laid, slow, RunSpec(agents=1)).jct_s == pytest.approx(9 * 3.0 + 10 * 0.1, abs=0.05)

@@ -17,12 +17,13 @@ from dualplan.serving import kernel
 from dualplan.serving import layout as k
 from dualplan.serving import policies as registry
 from dualplan.serving.cluster import cluster, state
-from dualplan.serving.elastic import Controller, Elastic, Split, most_nodes
+from dualplan.serving.elastic import Controller, most_nodes
 from dualplan.serving.policies import Policies
-from dualplan.serving.result import Slo, meets, misses
+from dualplan.serving.result import meets, misses
 from dualplan.serving.run import Driver, offline, online
 from dualplan.serving.trajectories import Trajectories
 from dualplan.spec.load import Node
+from dualplan.spec.run import Elastic, RunSpec, Slo, Split
 from dualplan.spec.scenario import resolve, set_flags
 from dualplan.steady.answer import evaluate
 from tests.properties.test_serving_agreement import BUSY, KV_27B, PEOPLE, equal, times
@@ -64,7 +65,10 @@ def test_buffers_are_never_passed_and_nothing_is_lost(mode):
     small = scenario("hardware.dram.kv_buffer=1GB")
     laid = cluster(small, PEOPLE, mode=mode, times=BUSY)
     free = cluster(scenario("hardware.dram.kv_buffer=1TB"), PEOPLE, mode=mode, times=BUSY)
-    held, roomy = offline(laid, PEOPLE, 60, compiled=True), offline(free, PEOPLE, 60, compiled=True)
+    held, roomy = (
+        offline(laid, PEOPLE, RunSpec(agents=60, compiled=True)),
+        offline(free, PEOPLE, RunSpec(agents=60, compiled=True)),
+    )
     assert roomy.peaks["prefill_buffer_bytes_per_node"] > 1e9
     for side in ("prefill", "decode"):
         # a byte of slack, since sums round
@@ -79,7 +83,7 @@ def test_a_buffer_for_one_read_serves_one_turn_after_the_other():
     tokens = round(1e9 / KV_27B / 64) * 64
     turn = equal(1, tokens, 1, 1)
     laid = cluster(scenario("hardware.dram.kv_buffer=1.5GB"), turn, mode="layerwise", times=times())
-    found = offline(laid, turn, 10)
+    found = offline(laid, turn, RunSpec(agents=10))
     read = tokens * KV_27B / 50e9
     assert 10 * read < found.jct_s <= 10 * (read + 0.004)
     # the first of those that wait does so for the buffer, the i-th behind it for i others in the queue
@@ -120,7 +124,7 @@ def test_sleeping_groups_are_woken_by_freed_room(mode):
     turn = equal(3, 6400, 10, 3001)
     laid = cluster(scenario(prefill=2), turn, mode=mode, times=times(decode_base=0.01))
     laid = msgspec.structs.replace(laid, decode=msgspec.structs.replace(laid.decode, room=1.5 * 9500 * KV_27B))
-    found = offline(laid, turn, 24, compiled=True)
+    found = offline(laid, turn, RunSpec(agents=24, compiled=True))
     # 24 agents on 8 engines, 3 turns of 30 s each, one after the other
     assert found.jct_s == pytest.approx(9 * 30.0, rel=0.02)
 
@@ -137,8 +141,11 @@ def test_nodes_with_other_storage_nics_read_at_their_own_rate():
         # what is left beside the bytes is 6 ms for each read
         reads = (s.prefill_nic[node, k.NIC_BUSY] - s.prefill_moved[node, k.MOVED_HIT] / rate) / 0.006
         assert reads == pytest.approx(round(reads), abs=1e-3) and reads > 100
-    slower = offline(laid, PEOPLE, 40).jct_s
-    assert slower > offline(cluster(scenario(prefill=2), PEOPLE, mode="layerwise", times=BUSY), PEOPLE, 40).jct_s
+    slower = offline(laid, PEOPLE, RunSpec(agents=40)).jct_s
+    assert (
+        slower
+        > offline(cluster(scenario(prefill=2), PEOPLE, mode="layerwise", times=BUSY), PEOPLE, RunSpec(agents=40)).jct_s
+    )
 
 
 @pytest.mark.parametrize("key", ["snic.count", "gpu.hbm_capacity"])
@@ -151,13 +158,17 @@ def test_other_differences_are_refused_by_name(key):
 @pytest.mark.parametrize(("sets", "share"), [((), 0.5), (("pool_share=0.8",), 0.2), (("residency=0.5",), 0.25)])
 def test_a_pool_and_what_still_resides_spare_storage(sets, share):
     laid = cluster(scenario(*sets), PEOPLE, mode="dram-pool", times=BUSY)
-    found = offline(laid, PEOPLE, 20, compiled=True)
+    found = offline(laid, PEOPLE, RunSpec(agents=20, compiled=True))
     assert found.totals["read_bytes"] == pytest.approx(share * found.totals["hit_bytes"])
 
 
 def test_staging_in_hbm_spares_buffers_and_the_copy():
     host, direct, gds = (
-        offline(cluster(scenario(staging=staging), PEOPLE, mode="layerwise", times=BUSY), PEOPLE, 40, compiled=True)
+        offline(
+            cluster(scenario(staging=staging), PEOPLE, mode="layerwise", times=BUSY),
+            PEOPLE,
+            RunSpec(agents=40, compiled=True),
+        )
         for staging in ("host", "gpudirect", "gds")
     )
     assert host.peaks["decode_buffer_bytes_per_node"] > 0 == direct.peaks["decode_buffer_bytes_per_node"]
@@ -186,9 +197,9 @@ def test_sides_of_different_hardware():
 
 def test_one_active_agent_at_a_time_is_a_chain():
     turn = equal(5, 0, 10, 11)
-    one = offline(cluster(scenario(), turn, mode="oracle", times=times(decode_base=0.1)), turn, 1).jct_s
+    one = offline(cluster(scenario(), turn, mode="oracle", times=times(decode_base=0.1)), turn, RunSpec(agents=1)).jct_s
     laid = cluster(scenario(), turn, mode="oracle", times=times(decode_base=0.1), max_active=1)
-    found = offline(laid, turn, 6)
+    found = offline(laid, turn, RunSpec(agents=6))
     assert found.jct_s == pytest.approx(6 * one, rel=1e-3)
     assert found.admission_s.mean == pytest.approx(2.5 * one, rel=1e-3)
     assert found.in_system == pytest.approx(1.0, rel=1e-3)
@@ -202,7 +213,7 @@ def test_admission_control_bounds_what_is_active_and_its_wait_counts():
         active = max(active, int(s.counter[k.N_ADMITTED] - s.counter[k.N_DONE]))
     assert active == 5 and s.counter[k.N_DONE] == 60
     assert (np.diff(s.admitted) >= 0).all() and (s.admitted >= s.arrival).all()
-    crowded = online(laid, PEOPLE, 0.5, duration=600.0, compiled=True)
+    crowded = online(laid, PEOPLE, RunSpec(arrival_rate=0.5, duration=600.0, compiled=True))
     assert crowded.agents_waiting > 0 and crowded.admission_s.mean > 4
     assert crowded.ttft_s.mean < 4 and not meets(crowded, Slo())
     (miss,) = misses(crowded, Slo())
@@ -210,14 +221,14 @@ def test_admission_control_bounds_what_is_active_and_its_wait_counts():
     # without a limit that is reached nothing changes
     free = cluster(scenario(), PEOPLE, mode="dual-path", times=BUSY, max_active=1000)
     plain = cluster(scenario(), PEOPLE, mode="dual-path", times=BUSY)
-    assert offline(free, PEOPLE, 30).jct_s == offline(plain, PEOPLE, 30).jct_s
+    assert offline(free, PEOPLE, RunSpec(agents=30)).jct_s == offline(plain, PEOPLE, RunSpec(agents=30)).jct_s
 
 
 def test_equal_clusters_are_as_many_alone():
     turn = equal(6, 12_800, 50, 40)
-    one = offline(cluster(scenario(), turn, mode="dual-path", times=BUSY), turn, 25)
+    one = offline(cluster(scenario(), turn, mode="dual-path", times=BUSY), turn, RunSpec(agents=25))
     three = cluster(scenario(prefill=3, decode=3), turn, mode="dual-path", times=BUSY, clusters=3)
-    found = offline(three, turn, 75)
+    found = offline(three, turn, RunSpec(agents=75))
     assert found.jct_s == one.jct_s and found.ttft_s.mean == pytest.approx(one.ttft_s.mean)
     assert found.totals == pytest.approx({name: 3 * value for name, value in one.totals.items()})
     # agents stay in their cluster: no node is left out
@@ -254,9 +265,9 @@ def elastic_run(turns, agents, elastic, prefill, decode):
     found = by_node(prefill, decode)
     base = cluster(found, turns, mode="dual-path", times=HEAVY)
     if elastic is None:
-        return offline(base, turns, agents, compiled=True)
+        return offline(base, turns, RunSpec(agents=agents, compiled=True))
     laid = cluster(found, turns, mode="dual-path", times=HEAVY, most_nodes=most_nodes(base, elastic, "--elastic"))
-    return offline(laid, turns, agents, compiled=True, elastic=elastic)
+    return offline(laid, turns, RunSpec(agents=agents, compiled=True, elastic=elastic))
 
 
 def split(time, prefill, decode):
@@ -356,7 +367,7 @@ def test_fifo_and_max_min_storage_nics_end_a_backlog_together():
 def test_loads_of_links_are_those_of_the_steady_model_at_the_same_rate(staging):
     means = ("workload.context=32768", "workload.append=256", "workload.generated=65", "workload.turns=4")
     found = scenario(*means, prefill=2, decode=4, model="deepseek-v3.2", mode="layerwise", staging=staging)
-    result = simulate(found, agents=200, compiled=True)
+    result = simulate(found, RunSpec(agents=200, compiled=True))
     answer = evaluate(found)
     ratio = result.turns / result.simulated_s / answer.turns_per_s
     steady = {load.name: load.utilization * ratio for load in answer.loads}
@@ -373,7 +384,7 @@ def test_python_and_the_command_run_the_same():
     found = scenario(prefill=2, decode=2)
     result = dualplan.simulate(found, agents=20, seed=3, max_active=10)
     assert result.agents_done == 20 and result.seed == 3 and result.cluster.max_active == 10
-    again = simulate(found, agents=20, seed=3)
+    again = simulate(found, RunSpec(agents=20, seed=3))
     assert again.jct_s < result.jct_s
     with pytest.raises(InputError, match="one of agents"):
         dualplan.simulate(found)

@@ -14,6 +14,7 @@ import dualplan
 from dualplan.plan.simulation import trajectories_of
 from dualplan.report.feasible_document import document
 from dualplan.spec.load import decode, parse_yaml, shipped_names
+from dualplan.spec.run import RunSpec
 from dualplan.spec.scenario import read_scenario, resolve, set_flags
 from dualplan.spec.workload import MEANS, Workload, has_spread, mean_turns, per_turn_means, turn_mix, with_means
 from dualplan.steady.answer import evaluate
@@ -97,9 +98,9 @@ def test_a_value_set_to_what_it_is_changes_no_number(name, keys):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_value_set_to_what_it_is_changes_no_trajectory(name):
     given = str(trace_file()) if name == "trace" else None
-    base = trajectories_of(scenario(name).workload, trace=given)[0]
+    base = trajectories_of(scenario(name).workload, RunSpec(trace=given))[0]
     same = scenario(name, *(f"workload.{key}={own(name, key)!r}" for key in MEANS)).workload
-    found = trajectories_of(same, trace=given)[0]
+    found = trajectories_of(same, RunSpec(trace=given))[0]
     for column in ("offsets", "context", "append", "generated", "think"):
         assert np.array_equal(getattr(found, column), getattr(base, column)), column
 
@@ -172,14 +173,14 @@ def test_sweep_and_explain_give_what_set_gives():
 @pytest.mark.parametrize("name", ["dualpath-32k", "trace"])
 def test_what_is_replayed_is_scaled_length_by_length(name):
     given = str(trace_file()) if name == "trace" else None
-    base = trajectories_of(scenario(name).workload, trace=given)[0]
+    base = trajectories_of(scenario(name).workload, RunSpec(trace=given))[0]
     longer = scenario(name, f"workload.append={own(name, 'append') * 2!r}").workload
-    found = trajectories_of(longer, trace=given)[0]
+    found = trajectories_of(longer, RunSpec(trace=given))[0]
     assert found.append == pytest.approx(2 * base.append)
     assert np.array_equal(found.context, base.context) and np.array_equal(found.offsets, base.offsets)
     assert "append to a mean of" in found.origin
     other = scenario(name, "workload.turns=7").workload
-    assert trajectories_of(other, trace=given)[0].turns.tolist() == [7]
+    assert trajectories_of(other, RunSpec(trace=given))[0].turns.tolist() == [7]
 
 
 def test_a_length_that_nothing_had_is_the_same_for_all_turns():

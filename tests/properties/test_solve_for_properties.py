@@ -13,9 +13,10 @@ from dualplan.model.closed_form import feasible_range
 from dualplan.model.symbolic import exact
 from dualplan.plan.explain.parameters import PARAMETERS
 from dualplan.plan.explain.solve_for import solve_range
-from dualplan.steady.problem import build, given_collectives, prepare
+from dualplan.steady.problem import build
 from dualplan.steady.ranges import constraints, exact_bytes, saturated
 from dualplan.steady.resources import storage_bandwidth
+from dualplan.steady.setup import given_collectives, prepare
 
 PAPER = Path(__file__).resolve().parents[2] / "examples" / "dualpath-paper.yaml"
 NAMES = ("snic_rate", "snic_count", "cnic_bandwidth", "cnic_count", "dram_bandwidth", "prefill_snic_rate", "residency")

@@ -19,14 +19,16 @@ import msgspec
 import numpy as np
 import yaml
 
-from dualplan.model.service_times import ParameterSet, from_set, parameter_sets
+from dualplan.model.service_times import from_set
 from dualplan.plan.published.recompute import STEPS
 from dualplan.plan.published.records import ABLATION, ABLATION_AGENTS
 from dualplan.serving.cluster import Cluster, cluster
 from dualplan.serving.policies import policies
 from dualplan.serving.run import offline, online
 from dualplan.serving.trajectories import Trajectories, for_workload
+from dualplan.spec.fitted_sets import ParameterSet, parameter_sets
 from dualplan.spec.load import Node
+from dualplan.spec.run import RunSpec
 from dualplan.spec.scenario import Scenario, resolve
 
 DATA = Path(__file__).resolve().parents[2] / "dualplan" / "data" / "calibration-published.yaml"
@@ -93,7 +95,9 @@ def job_time(
     turns = scenario(*point)[1]
     draws = range(DRAWS) if agents < len(turns[0].turns) else range(1)
     jobs = [
-        offline(laid(point, mode, chosen, s, policy), turns[s], agents, seed=s + draw, compiled=True).jct_s
+        offline(
+            laid(point, mode, chosen, s, policy), turns[s], RunSpec(agents=agents, seed=s + draw, compiled=True)
+        ).jct_s
         for s in SEEDS
         for draw in draws
     ]
@@ -129,7 +133,9 @@ def residuals(chosen: ParameterSet, agents: tuple[int, ...] = (), rates: tuple[f
     for entry in entries("online"):
         point = tuple(entry[key] for key in KEYS)
         turns = scenario(*point)[1][0]
-        run = online(laid(point, entry["mode"], chosen, 0), turns, entry["arrival_rate"], compiled=True)
+        run = online(
+            laid(point, entry["mode"], chosen, 0), turns, RunSpec(arrival_rate=entry["arrival_rate"], compiled=True)
+        )
         near = 3.0 if entry["arrival_rate"] > 0.36 or entry["mode"] == "basic" else 1.0
         name = f"{entry['mode']} {entry['arrival_rate']}"
         for key, wide in (("ttft_s", 0.05 * near), ("tpot_s", 0.02 * near), ("ttst_s", 0.05)):
@@ -139,7 +145,9 @@ def residuals(chosen: ParameterSet, agents: tuple[int, ...] = (), rates: tuple[f
     for entry in entries("ttft_shares"):
         point = tuple(entry[key] for key in KEYS)
         run = online(
-            laid(point, entry["mode"], chosen, 0), scenario(*point)[1][0], entry["arrival_rate"], compiled=True
+            laid(point, entry["mode"], chosen, 0),
+            scenario(*point)[1][0],
+            RunSpec(arrival_rate=entry["arrival_rate"], compiled=True),
         )
         for name, share in entry["shares"].items():
             found[f"share {name}"] = (run.ttft_parts_s[name] / (run.ttft_s.mean or 60.0) - share) / SHARE

@@ -66,7 +66,7 @@ def test_oracle_of_ds_27b():
     ],
 )
 def test_a_figure_that_is_given_wins_over_the_set(sets, part, kept):
-    from dualplan.model.service_times import fitted
+    from dualplan.spec.fitted_sets import fitted
 
     usual = evaluate(scenario("deepseek-v3.2", (2, 4), "dualpath-64k", "dual-path")).demand
     found = scenario("deepseek-v3.2", (2, 4), "dualpath-64k", "dual-path", *sets)

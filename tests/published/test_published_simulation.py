@@ -13,9 +13,10 @@ import yaml
 
 from dualplan.serving.cluster import cluster
 from dualplan.serving.policies import policies
-from dualplan.serving.run import Slo, find_capacity, offline, online
+from dualplan.serving.run import find_capacity, offline, online
 from dualplan.serving.trajectories import for_workload
 from dualplan.spec.load import Node
+from dualplan.spec.run import RunSpec, Slo
 from dualplan.spec.scenario import resolve
 
 DATA = Path(__file__).resolve().parents[2] / "dualplan" / "data" / "calibration-published.yaml"
@@ -42,13 +43,13 @@ def job_time(point, mode, agents, policy="shortest-queue"):
     laid = cluster(found, turns, mode=mode, policies=policies(policy))
     # which of the trajectories few agents draw moves their completion time by several percent
     seeds = range(4) if agents < 500 else range(1)
-    jobs = [offline(laid, turns, agents, seed=seed, compiled=True).jct_s for seed in seeds]
+    jobs = [offline(laid, turns, RunSpec(agents=agents, seed=seed, compiled=True)).jct_s for seed in seeds]
     return sum(jobs) / len(jobs)
 
 
 def arrivals(point, mode, rate):
     found, turns = scenario(*point)
-    return online(cluster(found, turns, mode=mode), turns, rate, compiled=True)
+    return online(cluster(found, turns, mode=mode), turns, RunSpec(arrival_rate=rate, compiled=True))
 
 
 def key(entry):
@@ -154,7 +155,9 @@ def test_second_token():
 def test_capacity_within_one_step(entry):
     # runs of 3,000 s; the published rates are multiples of 0.05 agents/s
     found, turns = scenario(*key(entry))
-    capacity = find_capacity(cluster(found, turns, mode=entry["mode"]), turns, slo=Slo(ttft=4.0, tpot=0.05))
+    capacity = find_capacity(
+        cluster(found, turns, mode=entry["mode"]), turns, RunSpec(find_capacity=True, slo=Slo(ttft=4.0, tpot=0.05))
+    )
     assert capacity.met == pytest.approx(entry["agents_per_s"], abs=0.05)
 
 
@@ -179,7 +182,7 @@ def test_ablation(step, mode, policy):
 def test_balance_of_storage_nics(policy, published):
     found, turns = scenario("deepseek-v3.2", 2, 4, "dualpath-64k")
     laid = cluster(found, turns, mode="dual-path", policies=policies(policy))
-    ratio = offline(laid, turns, 2048, compiled=True).max_over_mean["snic"]
+    ratio = offline(laid, turns, RunSpec(agents=2048, compiled=True)).max_over_mean["snic"]
     assert ratio == pytest.approx(PUBLISHED["balance"][published], rel=0.08)
 
 

@@ -18,6 +18,7 @@ from dualplan.serving.cluster import cluster
 from dualplan.serving.run import offline
 from dualplan.serving.trajectories import equal_turns, for_workload
 from dualplan.spec.hardware import read_hardware, unsourced
+from dualplan.spec.run import RunSpec
 
 PAPER = Path(__file__).resolve().parents[2] / "examples" / "dualpath-paper.yaml"
 SCENARIO = load(PAPER)
@@ -126,12 +127,16 @@ def known(**lengths):
 
 
 def test_decode_from_steps_of_several_batches_and_contexts():
+    from dualplan.spec.workload import per_turn_means
+
     measured = []
     random = np.random.default_rng(3)
     for batch, context in ((1, 30e3), (32, 30e3), (128, 60e3), (128, 2e3), (64, 2e3), (256, 2e3), (256, 60e3)):
         found = known(context=context)
+        means = per_turn_means(found.workload)
         times = cluster(found, equal_turns(found.workload)).times
-        step = (times.decode_base + batch * times.decode_slope) * math.exp(0.003 * random.standard_normal())
+        grows = times.decode_slope + times.decode_cache.value(context + means.append + means.generated / 2)
+        step = (times.decode_base + batch * grows) * math.exp(0.003 * random.standard_normal())
         measured.append(Measurement(line=2, kind="tpot", batch=batch, context=context, value=step))
     answer = fit(SCENARIO, measured)
     for name in ("efficiency.hbm", "efficiency.decode", "efficiency.decode_layer_time"):
@@ -146,7 +151,7 @@ def test_prefill_from_short_and_long_contexts():
     for append, context in ((1000, 500), (1000, 60e3), (500, 30e3), (4000, 500)):
         found = known(context=context, append=append)
         times = cluster(found, equal_turns(found.workload)).times
-        each = times.per_token * append + times.per_token_context * append * (context + append / 2)
+        each = times.per_token * append + append * times.attention.value(context + append / 2)
         measured.append(
             Measurement(line=2, kind="tokens_per_s", batch=4, append=append, context=context, value=append / each)
         )
@@ -163,7 +168,7 @@ def test_runs_of_the_simulation_give_back_the_storage_nic(mode, expected):
     measured = [read(1e8), read(1e8, noise=1.01)] if expected else []
     for agents in (700, 1000):
         drawn = for_workload(found.workload)
-        job = offline(cluster(found, drawn, mode=mode), drawn, agents, compiled=True).jct_s
+        job = offline(cluster(found, drawn, mode=mode), drawn, RunSpec(agents=agents, compiled=True)).jct_s
         measured.append(Measurement(line=2, kind="jct", agents=agents, mode=mode, value=job))
     others = (*TRUE.values(),)
     start = with_values(SCENARIO.hardware, (0.9, 6e-3, *others[2:]))
@@ -447,7 +452,7 @@ def test_all_faults_of_a_file_come_at_once():
         ("kind,value\nsnic_gbps,5GB/s\n", "read_size: missing"),
         ("kind,value\njct,5s\n", "agents: missing"),
         ("kind,value\n" + "turns_per_s,3,\n", "has 3 cells"),
-        ("kind,value,context,batch\ntpot,5ms,-1,4\n", "is not above 0"),
+        ("kind,value,context,batch\ntpot,5ms,-1,4\n", "context: .* is not of 0 or more"),
         ("kind,value,batch\nttft,1s,4\n", "a TTFT with batch 4 holds a queue"),
         ("kind,value,batch,concurrency\ntpot,5ms,4,8\n", "one of the two"),
         ("kind,value,agents,mode\ntpot,5ms,4,agg\n", "aggregated engines are not simulated"),

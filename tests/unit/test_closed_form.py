@@ -4,7 +4,14 @@ from fractions import Fraction as F
 
 import pytest
 
-from dualplan.model.closed_form import Constraint, feasible_range, pair_traffic_decode_read, pair_traffic_prefill_read
+from dualplan.model.closed_form import (
+    Constraint,
+    decode_side_load,
+    feasible_range,
+    pair_traffic_decode_read,
+    pair_traffic_prefill_read,
+    prefill_side_load,
+)
 from dualplan.model.traffic import Bytes, path_loads, steps
 
 NODE_LINKS = ("prefill_cnic_read", "prefill_cnic_write", "decode_cnic_read", "decode_cnic_write")
@@ -111,6 +118,18 @@ def test_derived_collectives_narrow_both_ends():
         assert float(found.lower) == pytest.approx(0.28, abs=0.005)
         assert float(found.upper) == pytest.approx(upper, abs=0.01)
         assert found.upper_constraints == ("decode_cnic_write",)
+
+
+def test_pair_traffic_of_sides_that_differ():
+    # 48 GB/s of a node, spread over 2 nodes of the other side and 3 x 4 pairs of GPUs with each
+    assert pair_traffic_prefill_read(48, 2, 3, 4) == pair_traffic_decode_read(48, 2, 3, 4) == 2
+
+
+def test_loads_of_one_node_with_all_storage_nics_busy():
+    # one prefill node to two decode nodes: prefill reads put 1 B a byte on it and decode reads 2 B
+    busy = {"pd_ratio": F(1, 2), "prefill_storage": 50, "decode_storage": 40, "prefill_share": 1, "decode_share": 2}
+    assert prefill_side_load(**busy) == 50 * 1 + 2 * 40 * 2
+    assert decode_side_load(**busy) == 50 * 1 / 2 + 40 * 2
 
 
 def test_pair_traffic_adds_up_to_the_storage_bandwidth():

@@ -7,8 +7,8 @@ from dualplan.plan.purchase import confirm as module
 from dualplan.plan.purchase.confirm import confirmed
 from dualplan.plan.purchase.cost import Prices
 from dualplan.plan.purchase.search import Wanted, find_plans, kinds, rank
-from dualplan.plan.sweep.simulated_point import Simulated
 from dualplan.report.plan_document import rejection
+from dualplan.spec.run import RunSpec
 from tests.unit.test_purchase import scenario
 
 PRICES = Prices(per_hour={"dgx-h100": 30.0, "dgx-h200": 31.0, "mi300x-8": 32.0})
@@ -49,7 +49,7 @@ def candidates():
 def test_all_pass(monkeypatch):
     asked = answers(monkeypatch, {"dgx-h100": 0, "dgx-h200": 0, "mi300x-8": 0})
     steady = find_plans(candidates(), WANTED)
-    found = confirmed(steady, candidates(), Simulated())
+    found = confirmed(steady, candidates(), RunSpec())
     assert [plan.label for plan in found.plans] == [plan.label for plan in steady.plans]
     assert all(plan.confirmed.slo_met for plan in found.plans) and not found.rejected
     assert len(asked) == 3
@@ -61,7 +61,7 @@ def test_one_that_fails_is_dropped_with_its_reason_and_a_roomier_one_tried(monke
     name = first.kind.name
     room = {plan.kind.name: 0.0 for plan in steady.plans} | {name: first.headroom + 0.05}
     answers(monkeypatch, room)
-    found = confirmed(steady, candidates(), Simulated())
+    found = confirmed(steady, candidates(), RunSpec())
     assert found.rejected[0].label == first.label
     assert found.rejected[0].confirmed.reason == "mean TTFT 9.00 s, limit 4.00 s"
     better = next(plan for plan in found.plans if plan.kind.name == name)
@@ -72,7 +72,7 @@ def test_one_that_fails_is_dropped_with_its_reason_and_a_roomier_one_tried(monke
 
 def test_kinds_beyond_the_finalists_are_not_simulated(monkeypatch):
     asked = answers(monkeypatch, {"dgx-h100": 0, "dgx-h200": 0, "mi300x-8": 0})
-    found = confirmed(find_plans(candidates(), WANTED), candidates(), Simulated(), finalists=1)
+    found = confirmed(find_plans(candidates(), WANTED), candidates(), RunSpec(), finalists=1)
     assert len(asked) == 1 and len(found.plans) == 3
     assert [plan.confirmed is not None for plan in found.plans] == [True, False, False]
     assert "not simulated" in found.plans[1].lost_because
@@ -83,14 +83,14 @@ def test_no_plan_that_was_not_simulated_is_cheaper_than_a_confirmed_one(monkeypa
     first = steady.plans[0]
     room = {plan.kind.name: 0.0 for plan in steady.plans} | {first.kind.name: first.headroom + 1.0}
     answers(monkeypatch, room)
-    found = confirmed(steady, candidates(), Simulated(), finalists=1)
+    found = confirmed(steady, candidates(), RunSpec(), finalists=1)
     assert found.plans[0].confirmed.slo_met and found.plans[0].kind.name != first.kind.name
     assert all(plan.cost >= found.plans[0].cost for plan in found.plans)
 
 
 def test_none_passes(monkeypatch):
     asked = answers(monkeypatch, {"dgx-h100": None, "dgx-h200": 1e9, "mi300x-8": 1e9})
-    found = confirmed(find_plans(candidates(), WANTED), candidates(), Simulated())
+    found = confirmed(find_plans(candidates(), WANTED), candidates(), RunSpec())
     assert found.plans == ()
     assert {plan.kind.name for plan in found.rejected} == {"dgx-h100", "dgx-h200", "mi300x-8"}
     assert len(asked) <= 3 * module.TRIES
@@ -101,10 +101,10 @@ def test_other_splits_of_a_kind_are_finalists_behind_the_best_of_each(monkeypatc
     kind = kinds([scenario("dgx-h200")])
     steady = find_plans(kind, WANTED, splits=3)
     asked = answers(monkeypatch, {"dgx-h200": 0})
-    found = confirmed(steady, kind, Simulated())
+    found = confirmed(steady, kind, RunSpec())
     assert [plan.label for plan in found.plans] == [plan.label for plan in steady.plans]
     assert all(plan.confirmed.slo_met for plan in found.plans) and len(asked) == 3
-    two = confirmed(steady, kind, Simulated(), finalists=2)
+    two = confirmed(steady, kind, RunSpec(), finalists=2)
     assert [plan.confirmed is not None for plan in two.plans] == [True, True, False]
 
 
@@ -112,7 +112,7 @@ def test_a_split_that_is_cheaper_than_what_keeps_the_slo_is_not_listed(monkeypat
     kind = kinds([scenario("dgx-h200")])
     steady = find_plans(kind, WANTED, splits=3)
     asked = answers(monkeypatch, {"dgx-h200": max(plan.headroom for plan in steady.plans) + 0.01})
-    found = confirmed(steady, kind, Simulated(), finalists=1)
+    found = confirmed(steady, kind, RunSpec(), finalists=1)
     best = found.plans[0]
     assert best.confirmed.slo_met and best.label not in {plan.label for plan in steady.plans}
     assert all(rank(plan) >= rank(best) for plan in found.plans)
@@ -131,7 +131,7 @@ def test_an_interruption_leaves_what_was_confirmed_and_the_steady_plans(monkeypa
 
     monkeypatch.setattr(module, "simulate_point", stopped)
     steady = find_plans(candidates(), WANTED, splits=2)
-    found = confirmed(steady, candidates(), Simulated())
+    found = confirmed(steady, candidates(), RunSpec())
     assert found.interrupted and not found.rejected
     assert found.plans[0].label == steady.plans[0].label and found.plans[0].confirmed.slo_met
     assert all(plan.confirmed is None for plan in found.plans[1:])
@@ -155,7 +155,7 @@ def test_one_that_is_refused_does_not_end_the_others(monkeypatch):
     steady = find_plans(candidates(), WANTED)
     first = steady.plans[0]
     refusing(monkeypatch, {first.kind.name})
-    found = confirmed(steady, candidates(), Simulated())
+    found = confirmed(steady, candidates(), RunSpec())
     assert [plan.label for plan in found.rejected] == [first.label]  # and no roomier one
     said = rejection(found.rejected[0])
     assert said.startswith(f"{first.label}: it cannot be simulated, variants: nodes that differ have no times")
@@ -166,5 +166,5 @@ def test_one_that_is_refused_does_not_end_the_others(monkeypatch):
 def test_where_none_can_be_simulated_the_fault_is_the_answer(monkeypatch):
     refusing(monkeypatch, {"dgx-h100", "dgx-h200", "mi300x-8"})
     with pytest.raises(InputError, match="nodes that differ have no times") as caught:
-        confirmed(find_plans(candidates(), WANTED), candidates(), Simulated())
+        confirmed(find_plans(candidates(), WANTED), candidates(), RunSpec())
     assert len(caught.value.problems) == 1

@@ -3,6 +3,7 @@
 import json
 from fractions import Fraction
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,6 +52,29 @@ def test_deepseek_v32():
 )
 def test_entries(attention, form, expected):
     assert kv.entry_bytes(attention, form) == expected
+
+
+def test_compressed_layers_keep_an_entry_for_several_tokens():
+    """DeepSeek-V4-Flash: of 43 layers two have a window only, then every other one of 41 has an entry of 584 B for 4
+    tokens with an index key of 132 B, and the others an entry for 128 tokens.
+    """
+    model = load_model("deepseek-v4-flash")
+    assert kv.kv_bytes_per_token(model, "fp8") == 21 * 584 / 4 + 20 * 584 / 128
+    assert kv.kv_index_bytes_per_token(model, "fp8") == 21 * 132 / 4
+    assert kv.state_bytes_per_sequence(model, "fp8") == 2 * 128 * 584
+    assert kv.window_tail_bytes_per_sequence(model, "fp8") == 41 * 128 * 584
+
+
+def test_layers_that_share_a_cache_store_nothing_and_read_it():
+    model = load_model("qwen2.5-32b")
+    (group,) = model.layers
+    sharing = msgspec.structs.replace(
+        group, count=16, first=48, attention=msgspec.structs.replace(group.attention, shares_kv=True)
+    )
+    model = msgspec.structs.replace(model, layers=(msgspec.structs.replace(group, count=48), sharing))
+    # 8 KV heads of 128, keys and values of 2 B
+    assert kv.kv_bytes_per_token(model, "bf16") == 48 * 8 * 256 * 2
+    assert kv.kv_read_bytes(model, "bf16", 1000) == 64 * 8 * 256 * 2 * 1000
 
 
 def test_index_keys():

@@ -1,37 +1,77 @@
 """Synchronised passes: hand values, limits, the same equations in the kernel, and a second formulation by drawing."""
 
+import math
+
+import msgspec
 import numpy as np
 import pytest
 import sympy as sp
 
-from dualplan.model import passes
+from dualplan.model import passes, queueing
 from dualplan.model.latency import batch_at_tpot, batch_at_turn_rate, highest_turn_rate, turn_rate_at_batch
+from dualplan.model.memory import held_turns
+from dualplan.model.service_times import Curve, ServiceTimes, linear, touched
 from dualplan.serving import layout as k
-from dualplan.serving.turns import chunk_attention, chunk_work
+from dualplan.serving.turns import chunk_attention, chunk_work, fitting_tokens
+
+NAMES = {"name": "test", "origin": "test", "decode_base": 0.0}
 
 
 def test_work_of_a_turn_by_hand():
     # 1 ms a request, 0.1 ms a new token, 1 us a cached one: 300 new tokens on 30,000
-    assert passes.turn_work(1e-3, 1e-4, 1e-6, 0.0, 300, 30_000) == pytest.approx(0.001 + 0.030 + 0.030)
+    times = ServiceTimes(**NAMES, per_request=1e-3, per_token=1e-4, per_context=1e-6)
+    assert times.turn_work(300, 30_000) == pytest.approx(0.001 + 0.030 + 0.030)
     # pairs: 300 tokens see 30,000 cached ones and on average half of the new ones
-    assert passes.attention_work(0.0, 1e-9, 300, 30_000) == pytest.approx(1e-9 * 300 * 30_150)
+    pairs = ServiceTimes(**NAMES, attention=linear(1e-9))
+    assert pairs.attention_work(300, 30_000) == pytest.approx(1e-9 * 300 * 30_150)
+    # bytes of an all-to-all hide behind compute as far as they take no longer; those of an all-reduce do not
+    assert msgspec.structs.replace(times, per_token_hidden=1e-4).turn_work(300, 30_000) == times.turn_work(300, 30_000)
+    assert msgspec.structs.replace(times, per_token_hidden=3e-4).turn_work(300, 30_000) == pytest.approx(0.001 + 0.09)
+    linked = msgspec.structs.replace(times, per_token_link=1e-5)
+    assert linked.turn_work(300, 30_000) == pytest.approx(0.061 + 0.003)
+
+
+def test_experts_touched_by_random_tokens():
+    # 8 of 256 experts a token: one token touches 8; of 100 draws of a share q, 1 - (1 - q)^100 are met
+    assert touched(8 / 256, 1) == pytest.approx(8 / 256)
+    assert touched(8 / 256, 100) == pytest.approx(1 - (248 / 256) ** 100)
+    assert touched(0.0, 5) == 0.0
 
 
 def test_the_kernel_counts_work_as_the_steady_model_does():
+    curve = Curve(2e-6, (1.5e-9, 4e-9), (math.inf, 2048.0))
+
     class State:
         number = np.zeros(k.N_NUMBERS)
+        attention = np.array([curve.slopes, curve.spans])
 
-    costs = (7e-3, 2.5e-4, 6.8e-7, 1.5e-9)
-    for index, cost in zip((k.PER_REQUEST, k.PER_TOKEN, k.PER_CONTEXT, k.PER_TOKEN_CONTEXT), costs, strict=True):
-        State.number[index] = cost
-    whole = chunk_work(State, 32_768.0, 429.0) + chunk_attention(State, 32_768.0, 429.0)
-    assert whole == pytest.approx(passes.turn_work(*costs, 429.0, 32_768.0))
+    costs = {"per_request": 7e-3, "per_token": 2.5e-4, "per_context": 6.8e-7}
+    State.number[[k.PER_REQUEST, k.PER_TOKEN, k.PER_CONTEXT]] = list(costs.values())
+    State.number[k.ATTENTION_FIXED] = curve.fixed
+    attention = chunk_attention(State, 32_768.0, 429.0)
+    expected = 7e-3 + 429 * (2.5e-4 + 2e-6 + 1.5e-9 * (32_768 + 214.5) + 4e-9 * 2048) + 6.8e-7 * 32_768
+    assert chunk_work(State, 429.0, attention) + attention == pytest.approx(expected)
+    assert ServiceTimes(**NAMES, **costs, attention=curve).turn_work(429.0, 32_768.0) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("context", [0.0, 500.0, 1900.0, 5000.0])
+@pytest.mark.parametrize("room", [1e-4, 1e-2, 0.3])
+def test_a_chunk_takes_the_most_blocks_that_the_quota_leaves_room_for(context, room):
+    class State:
+        number = np.zeros(k.N_NUMBERS)
+        attention = np.array([(1e-9, 8e-9, 3e-9), (math.inf, 2048.0, 128.0)])
+
+    State.number[[k.BLOCK, k.PER_CONTEXT]] = 64.0, 1e-9
+    tokens = fitting_tokens(State, context, room)
+    assert tokens % 64 == 0
+    assert tokens == 64 or chunk_attention(State, context, tokens) <= room * (1 + 1e-12)
+    assert chunk_attention(State, context, tokens + 64) > room
 
 
 def test_pass_time_at_a_rate_holds_what_arrives_in_it():
     base, work, excess, rate = sp.symbols("base work excess rate", positive=True)
     time = passes.pass_time_at_rate(base, work, excess, rate)
-    assert sp.simplify(passes.pass_time(base, work, excess, rate * time) - time) == 0
+    assert sp.simplify(base + (rate * time + excess) * work - time) == 0
     assert sp.simplify(passes.pass_rate(base, work, excess, rate * time) - rate) == 0
 
 
@@ -50,29 +90,29 @@ def test_alike_works_and_lone_engines_have_no_excess():
 def test_a_read_costs_nothing_until_it_outlasts_a_pass():
     assert passes.time_to_first_token(0.3, 0.1) == pytest.approx(0.6)
     assert passes.time_to_first_token(0.3, 0.5) == pytest.approx(0.5 + 0.15 + 0.3)
-    assert passes.unloaded_time_to_first_token(0.1, 0.05, 0.02) == pytest.approx(0.05 + 0.1 + 0.15)
+    assert passes.unloaded_time_to_first_token(0.1, 0.15, 0.02) == pytest.approx(0.05 + 0.1 + 0.15)
     assert passes.place_taken(0.3, 0.6, 0.2) == pytest.approx(0.95)
 
 
 def test_read_response_of_a_closed_queue():
     # exponential: idle the read alone; saturated with 10 under way all ten, as ten wait or are served
-    assert passes.read_response(0.05, 1.0, 0.0, 10) == pytest.approx(0.05)
-    assert passes.read_response(0.05, 1.0, 20.0, 10) == pytest.approx(0.5)
+    assert queueing.read_response(0.05, 1.0, 0.0, 10) == pytest.approx(0.05)
+    assert queueing.read_response(0.05, 1.0, 20.0, 10) == pytest.approx(0.5)
     # many under way: the formula of Pollaczek and Khinchine, here at half load with equal and with varied reads
-    assert passes.read_response(0.05, 0.0, 10.0, 1e9) == pytest.approx(0.05 + 0.5 * 0.05 / (2 * 0.5))
-    assert passes.read_response(0.05, 0.6, 10.0, 1e9) == pytest.approx(0.05 + 0.5 * 0.05 * (1 + 0.36) / (2 * 0.5))
+    assert queueing.read_response(0.05, 0.0, 10.0, 1e9) == pytest.approx(0.05 + 0.5 * 0.05 / (2 * 0.5))
+    assert queueing.read_response(0.05, 0.6, 10.0, 1e9) == pytest.approx(0.05 + 0.5 * 0.05 * (1 + 0.36) / (2 * 0.5))
 
 
 def test_held_turns():
-    assert passes.held_turns(10.0, 3.0, alike=True) == 3
-    assert passes.held_turns(10.0, 3.0, alike=False) == pytest.approx(10 / 3 - 0.5)
-    assert passes.held_turns(2.0, 3.0, alike=True) == 1
+    assert held_turns(10.0, 3.0, alike=True) == 3
+    assert held_turns(10.0, 3.0, alike=False) == pytest.approx(10 / 3 - 0.5)
+    assert held_turns(2.0, 3.0, alike=True) == 1
 
 
 def test_root_of_floats_and_arrays():
-    assert passes.root(lambda x: x * x - 2, 0.0, 5.0) == pytest.approx(2**0.5)
-    found = passes.root(lambda x: x * x - np.array([1.0, 4.0, 100.0]), 0.0, np.array([5.0, 5.0, 5.0]))
-    assert found == pytest.approx([1.0, 2.0, 5.0])
+    assert queueing.root(lambda x: x * x - 2, 0.0, 5.0) == pytest.approx(2**0.5)
+    found = queueing.root(lambda x: x * x - np.array([1.0, 4.0, 100.0]), 0.0, np.array([5.0, 5.0, 5.0]))
+    assert found == pytest.approx([1.0, 2.0, math.inf])  # the third stays below 0
 
 
 def test_decode_steps_with_a_quadratic_term():

@@ -10,15 +10,17 @@ from pathlib import Path
 import pytest
 
 import dualplan
-from dualplan.report.capacity_review import render
+from dualplan.report.blocks import Typed, figures
 from dualplan.report.capacity_review.assemble import report
-from dualplan.report.capacity_review.blocks import Typed, figures
 from dualplan.report.capacity_review.findings import review
 from dualplan.report.capacity_review.labels import Labels
-from dualplan.report.capacity_review.render import html, markdown
 from dualplan.report.feasible_document import document as feasible_document
 from dualplan.report.figures.drawing import THEME
 from dualplan.report.output import clean
+from dualplan.report.renderers import html as html_renderer
+from dualplan.report.renderers import markdown as markdown_renderer
+from dualplan.report.renderers.html import html
+from dualplan.report.renderers.markdown import markdown
 from dualplan.units import show, significant
 from tests.cli.runner import PAPER
 
@@ -224,14 +226,14 @@ def test_markdown_escapes_what_would_be_markup():
 )
 def test_underscores_are_escaped_where_they_could_be_emphasis(text, written):
     """CommonMark, rules of emphasis: an underscore inside a word neither opens nor closes it."""
-    assert render._marked(text) == written
+    assert markdown_renderer._marked(text) == written
 
 
 def test_code_that_a_table_could_not_hold_is_text():
-    words = render._MarkdownWords(Labels("en"))
+    words = markdown_renderer.MarkdownWords(Labels("en"))
     assert words.text(Typed("--set a.b_c=1")) == "`--set a.b_c=1`"
     assert words.text(Typed("a|b")) == r"a\|b" and words.text(Typed("a`b")) == r"a\`b"
-    assert render._HtmlWords(Labels("en")).text(Typed("<b>")) == '<code dir="ltr">&lt;b&gt;</code>'
+    assert html_renderer.HtmlWords(Labels("en")).text(Typed("<b>")) == '<code dir="ltr">&lt;b&gt;</code>'
 
 
 def test_markdown_tables_have_as_many_cells_in_every_row(document):
@@ -310,7 +312,7 @@ def contrast(one, other):
 
 
 def schemes():
-    css = (Path(render.__file__).parent / "templates" / "report.css").read_text(encoding="utf-8")
+    css = (Path(html_renderer.__file__).parent / "report.css").read_text(encoding="utf-8")
     blocks = re.findall(r":root \{(.*?)\}", css, re.DOTALL)
     return [dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", block)) for block in blocks]
 

@@ -14,16 +14,17 @@ from dualplan.plan.explain.derivations import equations
 from dualplan.plan.explain.parameters import PARAMETERS
 from dualplan.plan.purchase.cost import Prices, price_origin
 from dualplan.plan.purchase.upgrades import PARTS, upgrades
+from dualplan.report.blocks import Prose
 from dualplan.report.capacity_review import phrases
-from dualplan.report.capacity_review.blocks import Prose
 from dualplan.report.capacity_review.labels import Labels
 from dualplan.report.capacity_review.phrases import chinese
-from dualplan.report.capacity_review.render import _HtmlWords, _MarkdownWords
+from dualplan.report.renderers.html import HtmlWords
+from dualplan.report.renderers.markdown import MarkdownWords
 from dualplan.steady.answer import evaluate
 from tests.cli.runner import PAPER
 
 ROWS = yaml.safe_load((Path(phrases.__file__).parent / "phrases.yaml").read_text(encoding="utf-8"))
-WORDS = _MarkdownWords(Labels("zh"))
+WORDS = MarkdownWords(Labels("zh"))
 NUMBER = re.compile(r"[0-9]+(?:[.,][0-9]+)*")
 
 STEADY = [
@@ -158,7 +159,7 @@ def test_names_in_values_are_escaped_and_isolated():
     html, markdown = (
         words.text(Prose(f"{name}: storage traffic shares the compute NICs"))
         for words in (
-            _HtmlWords(Labels("zh")),
+            HtmlWords(Labels("zh")),
             WORDS,
         )
     )

@@ -29,6 +29,11 @@ def test_engines_on_nodes_with_a_short_read_queue_come_first():
     assert three([0, 1, 3, 2], [4, 1]) == 3
 
 
+def test_a_read_queue_of_just_alpha_is_short():
+    # the paper prefers nodes whose read queue is at most alpha: engine 1 before the emptier 2, whose node waits longer
+    assert three([3, 2, 0, 1], [3.0, 3.1], alpha=3.0) == 1
+
+
 def test_without_a_short_read_queue_the_fewest_tokens_win():
     assert three([2, 1, 3, 4], [4, 9]) == 1
 
@@ -63,6 +68,12 @@ def test_decode_threshold_prefers_few_sequences_within_z():
     # Z = 1.05 * (10 + 60) / 3 = 24.5: engines 0 (10+10) and 2 (12+10) stay within, engine 1 (38+10) does not
     tokens, sequences = np.array([10.0, 38.0, 12.0]), np.array([4.0, 1.0, 2.0])
     assert decode_by_threshold(tokens, sequences, ROOM, 60.0, 0, 3, 10.0, 1.0) == 2
+
+
+def test_decode_threshold_leaves_five_per_cent_over_the_mean():
+    # the mean with the request is (10 + 150) / 3 = 53.3, Z = 56: engine 0 comes to 55.5, the longer engine 1 to 53
+    tokens, sequences = np.array([45.5, 43.0, 61.5]), np.array([1.0, 2.0, 3.0])
+    assert decode_by_threshold(tokens, sequences, ROOM, 150.0, 0, 3, 10.0, 1.0) == 0
 
 
 def test_decode_threshold_falls_back_to_fewest_tokens():

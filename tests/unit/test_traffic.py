@@ -126,3 +126,48 @@ def test_storage_over_the_compute_nics_charges_their_wire():
     assert by_path["prefill_wire_ingress"] == (1, 1)
     assert by_path["decode_wire_ingress"] == (1, 1)
     assert by_path["prefill_cnic_write"] == (2, 1)
+
+
+# a digit for each quantity: a sum says what it is made of
+DIGITS = Bytes(
+    hit=1,
+    read=10,
+    loaded=100,
+    pooled=1000,
+    miss=10**4,
+    append=10**5,
+    generated=10**6,
+    prefill_collective=10**7,
+    decode_collective=10**8,
+)
+
+
+def test_a_pool_is_read_over_the_wire_between_prefill_nodes():
+    total = loads(steps("dram-pool")["prefill"], DIGITS)
+    # from the memory of a node into that of another, which the store's part enters too, and on to the GPU
+    assert total["prefill_dram"] == 2011
+    # the pool, KV to the decode side, collectives; in come the pool and the collectives
+    assert total["prefill_wire_egress"] == 1000 + 10_100 + 10**7
+    assert total["prefill_wire_ingress"] == 1000 + 10**7
+    assert total["decode_wire_egress"] == 10**8
+    assert total["decode_wire_ingress"] == 10_100 + 10**8
+    # what is new to the store: the append, not the recomputed tail, and the answer
+    assert total["decode_snic_egress"] == 1_100_000
+
+
+def test_gpudirect_brings_each_byte_to_the_decode_gpu_once():
+    total = loads(steps("dual-path", staging="gpudirect")["decode"], DIGITS)
+    # to the prefill node, to the GPU beside, and from the GPU what is persisted; collectives
+    assert total["decode_cnic_read"] == 1 + 100 + 1_100_000 + 10**8
+    # the miss straight into HBM, the prefix from memory beside it
+    assert total["decode_cnic_write"] == 10_000 + 100 + 1_100_000 + 10**8
+    # in from the store, out to both GPUs, in from the GPU and out to the store what is persisted
+    assert total["decode_dram"] == 10 + 1 + 100 + 2 * 1_100_000
+
+
+def test_writes_to_storage_over_the_compute_nics_are_read_by_them_and_leave_on_their_wire():
+    plain, shared = (
+        loads(steps("layerwise")["prefill"], DIGITS, shares_cnic=(False, shares)) for shares in (False, True)
+    )
+    more = {name: amount - plain.get(name, 0) for name, amount in shared.items() if amount != plain.get(name, 0)}
+    assert more == {"decode_cnic_read": 1_100_000, "decode_wire_egress": 1_100_000}

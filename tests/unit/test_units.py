@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dualplan.errors import InputError
-from dualplan.units import UNITS, parse, show, significant
+from dualplan.units import UNITS, listed, number, parse, show, significant, whole, wholes
 
 
 @pytest.mark.parametrize(
@@ -30,6 +30,15 @@ from dualplan.units import UNITS, parse, show, significant
 )
 def test_values(text, dimension, value):
     assert parse(text, dimension) == pytest.approx(value, rel=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("base", "prefixes"), [(1000, ["", "k", "M", "G", "T", "P", "E"]), (1024, ["", "Ki", "Mi", "Gi", "Ti", "Pi"])]
+)
+def test_a_byte_is_eight_bits_whatever_the_prefix(base, prefixes):
+    for power, prefix in enumerate(prefixes):
+        for per, dimension in (("", "B"), ("/s", "B/s")):
+            assert parse(f"8{prefix}b{per}", dimension) == parse(f"1{prefix}B{per}", dimension) == base**power
 
 
 @pytest.mark.parametrize(
@@ -102,3 +111,37 @@ def test_show(value, dimension, text):
 )
 def test_significant(value, text):
     assert significant(value) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "limits", "message"),
+    [
+        ("1e3", {"least": 0.0}, None),
+        (" 2.5 ", {"above": 0.0, "most": 3.0}, None),
+        ("3", {"least": 1.0, "most": 3.0}, None),
+        ("0", {"above": 0.0}, '--x: "0" is not a number above 0'),
+        ("nan", {}, '--x: "nan" is not a number'),
+        ("1_000", {}, '--x: "1_000" is not a number'),
+        ("1e999", {}, '--x: "1e999" is not a number'),
+        ("٣", {}, '--x: "٣" is not a number'),
+        ("4", {"least": 1.0, "most": 3.0}, '--x: "4" is not a number of 1 to 3'),
+        ("0.5", {"least": 1.0}, '--x: "0.5" is not a number of 1 or more'),
+        ("2", {"above": 0.0, "most": 1.0}, '--x: "2" is not a number above 0 and up to 1'),
+    ],
+)
+def test_numbers_of_flags(text, limits, message):
+    if message is None:
+        assert number(text, "--x", **limits) == float(text)
+        return
+    with pytest.raises(InputError) as refused:
+        number(text, "--x", **limits)
+    assert str(refused.value) == message
+
+
+def test_quantities_and_lists_of_flags():
+    assert number("30ms", "--x", dimension="s", least=0.0) == 0.03
+    assert whole(" 12 ", "--x") == 12 and wholes("1, 2,1", "--x", most=2) == (1, 2)
+    assert listed(" a,,b , a") == ["a", "b"] and listed(None) == []
+    for text in ("", "-1", "1.0", "1e3", "0", "11", "²"):
+        with pytest.raises(InputError, match="is not a whole number of 1 to 10"):
+            whole(text, "--x", most=10)

@@ -9,8 +9,11 @@ import dualplan
 from dualplan.errors import InputError
 from dualplan.plan.purchase.cost import Prices
 from dualplan.plan.purchase.upgrades import dual_values, least_cost, upgrades
+from dualplan.spec.choices import SINGLE_SIDED
 from dualplan.spec.hardware import Storage
-from dualplan.steady.problem import SINGLE_SIDED, build, prepare, solve, uses
+from dualplan.steady.problem import build
+from dualplan.steady.rate import solve, uses
+from dualplan.steady.setup import prepare
 from tests.unit.test_purchase import scenario
 
 CASES = [("dgx-h100", 2, 4), ("mi300x-8", 2, 3), ("dgx-h200", 3, 3)]

@@ -12,14 +12,9 @@ from typing import Any
 from dualplan.model import closed_form, compute, kv, latency
 from dualplan.model.closed_form import Constraint
 from dualplan.model.collectives import decode_exchange_bytes, prefill_exchange_bytes, remote_copies, remote_nodes
-from dualplan.model.demand import (
-    cached_bytes,
-    mean_turn,
-    peak_flops,
-    scale_up_gpus,
-    usable_hbm,
-)
+from dualplan.model.demand import cached_bytes, decode_context, usable_hbm
 from dualplan.model.memory import kv_bytes_left
+from dualplan.model.service_times import roofline, scale_up_gpus, seen
 from dualplan.model.symbolic import Known, value_of
 from dualplan.model.throughput import Use
 from dualplan.model.traffic import SIDES, amount, charges, hits_only, steps
@@ -36,22 +31,20 @@ from dualplan.plan.explain.equation import (
     tidy,
 )
 from dualplan.plan.explain.notation import Symbols, quantity_latex, quantity_text
-from dualplan.plan.explain.symbolic_setup import as_found, same, symbolic_demand, symbolic_setup
+from dualplan.plan.explain.pass_model import Term, decode_load, waiting_terms, work_terms
+from dualplan.plan.explain.symbolic_setup import same, symbolic_demand, symbolic_problem, symbolic_setup
+from dualplan.spec.choices import SINGLE_SIDED
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.parallel import Parallel
 from dualplan.spec.scenario import Scenario
 from dualplan.spec.workload import mean_turns
-from dualplan.steady.answer import decode_bytes, decode_sequences, unloaded_ttft
-from dualplan.steady.problem import (
-    SINGLE_SIDED,
-    build,
-    decode_engines,
-    prepare,
-    solve,
-)
+from dualplan.steady.latencies import decode_bytes, decode_sequences, unloaded_ttft
+from dualplan.steady.problem import build
 from dualplan.steady.ranges import constraints, exact_bytes, saturated
+from dualplan.steady.rate import solve
 from dualplan.steady.reasons import misfits
 from dualplan.steady.resources import TITLES, Resource, storage_bandwidth
+from dualplan.steady.setup import prepare
 
 
 def equations(scenario: Scenario) -> tuple[Equation, ...]:
@@ -75,7 +68,7 @@ class Derivation:
         self.share: Any = 0 if single else known("decode_read_share", share)
         self.known_demand = symbolic_demand(self.symbols, self.problem.demand, scenario, self.problem.mode)
         self.known_setup = symbolic_setup(self.symbols, self.setup)
-        self.known_problem = as_found(build(self.known_setup, self.problem.mode, self.known_demand), self.problem)
+        self.known_problem = symbolic_problem(self.symbols, self.known_setup, self.known_demand, self.problem)
         settings = scenario.settings
         self.table = steps(self.problem.mode, staging=settings.staging, copy=settings.copy, persist=settings.persist)
 
@@ -148,7 +141,7 @@ class Derivation:
         per_token = known("kv_bytes_per_token", kv.kv_total_bytes_per_token(model, form))
         state_bytes = kv.state_bytes_per_sequence(model, form)
         state: Any = known("state_bytes", state_bytes) if state_bytes else 0
-        mean = mean_turn(scenario.workload)
+        mean = self.setup.turns
         tokens = {
             "hit": ("hit_tokens", demand.hit_tokens, "tokens of the context that whole blocks cover"),
             "miss": ("computed_tokens", demand.computed_tokens, "the append and the tail below a whole block"),
@@ -208,7 +201,13 @@ class Derivation:
             name, usable = f"{side}_kv_room", known("usable_bytes_per_gpu", usable_hbm(hardware), side)
             room = kv_bytes_left(usable, weights, share=1, reserve=0)
             yield self.equation(name, "value", "turn", of_quantity(name), room, "B")
+        fitted_prefill = demand.passes is not None
+        if fitted_prefill:
+            for term in work_terms(self.symbols, self.setup, self.problem):
+                yield self._term(term, "turn")
         for name, value, formula in self._times():
+            if fitted_prefill and name == "prefill_gpu_seconds":
+                continue
             right, lines = formula, [f"compute times: {demand.compute_origin}"]
             if not same(formula, value):
                 right = known(name, value)
@@ -216,46 +215,43 @@ class Derivation:
 
     def _times(self) -> Iterator[tuple[str, Any, Any]]:
         """Compute times: name, value, and what the roofline says with its symbols."""
-        demand, known, scenario = self.problem.demand, self.symbols.known, self.scenario
-        model, turns = scenario.model, mean_turn(scenario.workload)
+        demand, known, setup = self.problem.demand, self.symbols.known, self.setup
+        model, turns, tp = setup.scenario.model, setup.turns, setup.decode_parallel.tp
+        reach = roofline(setup.scenario, setup.prefill_parallel, setup.decode_parallel, setup.times.redundant_experts)
         attention = turns.mean(
-            compute.attention_flops(model, new, old + new / 2)
+            compute.attention_flops(model, new, seen(new, old))
             for new, old in zip(turns.computed, turns.hits, strict=True)
         )
-        prefill, decode = scenario.hardware, scenario.decode_hardware
-        peak = peak_flops(prefill.gpu, model.weight_dtype)
         seconds = latency.prefill_gpu_seconds(
             known("gemm_flops", compute.gemm_flops(model, turns.mean(turns.computed))),
             known("attention_flops", attention),
-            known("gemm_rate", peak * prefill.efficiency.prefill),
-            known("attention_rate", peak * prefill.efficiency.attention),
+            known("gemm_rate", reach.gemm_rate),
+            known("attention_rate", reach.attention_rate),
         )
         yield "prefill_gpu_seconds", demand.prefill_gpu_seconds, seconds
-        hbm = known("hbm_rate", decode.gpu.hbm_bandwidth * decode.efficiency.hbm)
-        weights = known("weight_bytes", self.setup.decode_memory.weight_bytes_per_gpu, "decode")
-        layer_time: Any = decode.efficiency.decode_layer_time
+        hbm = known("hbm_rate", reach.hbm_rate)
         base = latency.decode_base(
-            weights, hbm, known("layers", model.num_layers), known("layer_time", layer_time) if layer_time else 0
+            known("weight_bytes", reach.decode_weights, "decode"),
+            hbm,
+            known("layers", model.num_layers),
+            known("layer_time", reach.layer_time) if reach.layer_time else 0,
         )
         yield "decode_step_base_s", demand.decode_base, base
-        during = [turn.context + turn.append + turn.generated / 2 for turn in turns.mix]
-        read = demand.kv_per_gpu["decode"] * turns.mean(
-            kv.kv_read_bytes(model, demand.kv_format, tokens) for tokens in during
-        )
-        flops = turns.mean(compute.decode_step_flops(model, tokens).total for tokens in during)
-        rate = peak_flops(decode.gpu, model.weight_dtype) * (decode.efficiency.decode or decode.efficiency.prefill)
+        steps = [turn.weight * (turn.generated or 1.0) for turn in turns.mix]
+        during = [(weight / sum(steps), decode_context(turn)) for weight, turn in zip(steps, turns.mix, strict=True)]
+        read = demand.kv_per_gpu["decode"] * sum(w * kv.kv_read_bytes(model, demand.kv_format, c) for w, c in during)
+        flops = sum(w * compute.decode_step_flops(model, c).total for w, c in during) / tp
         collective: Any = 0
-        if demand.amounts.decode_collective and demand.generated:
+        if reach.collective_bytes and demand.generated:
             carried = known("decode_collective", demand.amounts.decode_collective)
             collective = carried / known("generated_tokens", demand.generated)
-        nic = known("gpu_cnic_rate", decode.cnic.count * decode.cnic.rate * decode.cnic.efficiency / decode.gpu.count)
         slope = latency.decode_slope(
             known("kv_read_bytes", read),
             hbm,
-            known("decode_flops", flops / self.setup.decode_parallel.tp),
-            known("decode_rate", rate),
+            known("decode_flops", flops),
+            known("decode_rate", reach.decode_rate),
             collective,
-            nic,
+            known("gpu_cnic_rate", reach.gpu_cnic_rate),
         )
         yield "decode_step_per_sequence_s", demand.decode_slope, slope
 
@@ -273,11 +269,22 @@ class Derivation:
             load = self.turns * Use(resource.name, resource.prefill, resource.decode).at(self.share)
             lines = list(self._rows(resource)) if resource.unit == "B/s" else [_HELD[resource.name]]
             if resource.name == "decode_hbm":
-                found = decode_sequences(self.known_setup, self.known_demand, self.turns, self.share)
-                load = found * decode_bytes(self.known_setup, self.known_demand)
+                load = self._decode_load()
             yield self.equation(
                 resource.name, "load", "loads", left, load, resource.unit, title=f"load of {title}", derivation=lines
             )
+
+    def _decode_load(self) -> Any:
+        """Bytes that turns hold of decode HBM."""
+        if self.known_demand.passes is not None:
+            return decode_load(self.symbols, self.known_setup, self.known_problem, self.turns)
+        found = decode_sequences(self.known_setup, self.known_demand, self.turns, self.share)
+        return found * decode_bytes(self.known_setup, self.known_demand)
+
+    def _term(self, term: Term, group: str) -> Equation:
+        """The equation of a term."""
+        name, lines = term.name, term.lines
+        return self.equation(name, "value", group, of_quantity(name), term.value, term.unit, derivation=lines)
 
     def _rows(self, resource: Resource) -> Iterator[str]:
         """The rows of the step table that charge a resource, by read path, and what they add up to."""
@@ -455,14 +462,17 @@ class Derivation:
 
     def _latencies(self) -> Iterator[Equation]:
         demand, known = self.known_demand, self.symbols.known
-        ttft = unloaded_ttft(self.known_setup, self.known_problem, self.share)
-        lines = ("a turn that meets no other: its read, then its prefill; a lower bound",)
+        ttft = unloaded_ttft(self.known_setup, self.known_demand, self.problem.mode, self.share)
+        lines = ("a turn that meets no other: half an idle pass, its read, then its pass; a lower bound",)
         yield self.equation(
             "ttft_unloaded_s", "value", "latency", of_quantity("ttft_unloaded_s"), ttft, "s", derivation=lines
         )
+        if demand.passes is not None:
+            for term in waiting_terms(self.symbols, self.known_setup, self.known_problem, self.turns):
+                yield self._term(term, "latency")
         if not (self.rate and demand.generated):
             return
-        engines = known("decode_engines", value_of(decode_engines(self.setup)))
+        engines = known("decode_engines", self.setup.engines("decode"))
         arguments = (demand.decode_base, demand.decode_slope, self.turns / engines, demand.generated)
         sequences = latency.batch_at_turn_rate(*arguments, demand.decode_quadratic)
         yield self.equation(

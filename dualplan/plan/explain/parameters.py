@@ -13,10 +13,12 @@ import msgspec
 from dualplan.errors import InputError, did_you_mean
 from dualplan.model.demand import side_memory
 from dualplan.model.symbolic import value_of
+from dualplan.nomenclature import PLACED, QUANTITIES, Quantity
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.scenario import CollectiveLoad
 from dualplan.spec.workload import Workload, per_turn_means, scaled_to
-from dualplan.steady.problem import Setup, balance_factor, build, given_collectives, redundant_experts
+from dualplan.steady.problem import build
+from dualplan.steady.setup import Setup, balance_factor, given_collectives, with_scenario
 
 
 class Parameter(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,33 +40,6 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
     workload: bool = False
 
 
-# name, key path inside a hardware profile, unit, meaning, most, whole
-_MACHINE: tuple[tuple[str, str, str, str, float | None, bool], ...] = (
-    ("snic_count", "snic.count", "1", "storage NICs of a node", None, True),
-    ("snic_rate", "snic.rate", "B/s", "line rate of a storage NIC", None, False),
-    ("snic_efficiency", "snic.efficiency", "1", "reachable share of a storage NIC's line rate", 1.0, False),
-    ("time_per_read", "snic.time_per_read", "s", "fixed time of a storage NIC per read", None, False),
-    ("cnic_bandwidth", "cnic.rate", "B/s", "line rate of a compute NIC", None, False),
-    ("cnic_count", "cnic.count", "1", "compute NICs of a node", None, True),
-    ("cnic_efficiency", "cnic.efficiency", "1", "reachable share of a compute NIC's line rate", 1.0, False),
-    ("dram_bandwidth", "dram.bandwidth", "B/s", "host memory bandwidth of a node", None, False),
-    ("kv_buffer", "dram.kv_buffer", "B", "host memory of a node for KV in flight", None, False),
-    ("hbm_capacity", "gpu.hbm_capacity", "B", "HBM of a GPU", None, False),
-    ("hbm_bandwidth", "gpu.hbm_bandwidth", "B/s", "HBM bandwidth of a GPU", None, False),
-    ("store_read_bandwidth", "storage.read_bandwidth", "B/s", "read bandwidth of the whole store", None, False),
-    ("store_write_bandwidth", "storage.write_bandwidth", "B/s", "write bandwidth of the whole store", None, False),
-    ("read_latency", "storage.latency", "s", "latency of the store", None, False),
-    ("prefill_efficiency", "efficiency.prefill", "1", "reachable share of the peak in prefill", 1.0, False),
-    ("attention_efficiency", "efficiency.attention", "1", "reachable share of the peak in attention", 1.0, False),
-    ("decode_efficiency", "efficiency.decode", "1", "reachable share of the peak in decode", 1.0, False),
-    ("hbm_efficiency", "efficiency.hbm", "1", "reachable share of the HBM bandwidth", 1.0, False),
-    ("decode_layer_time", "efficiency.decode_layer_time", "s", "fixed time of a layer of a decode step", None, False),
-)
-_LENGTHS = {
-    "context": "cached context of a turn",
-    "append": "tokens that a turn appends",
-    "generated": "tokens that a turn generates",
-}
 BOTH = ("prefill", "decode")
 _OF_ONE_SIDE = ("snic.", "cnic.", "dram.", "gpu.")
 
@@ -81,7 +56,22 @@ def _with_key(hardware: Hardware, key: str, value: Any) -> Hardware:
     return msgspec.structs.replace(hardware, **{section: part})
 
 
-def _machine(name: str, key: str, unit: str, meaning: str, most: float | None, whole: bool, side: str) -> Parameter:
+def _parameter(quantity: Quantity, **values: Any) -> Parameter:
+    """A quantity as one that can be asked about."""
+    own = {
+        "name": quantity.name,
+        "key": quantity.path,
+        "unit": quantity.unit,
+        "meaning": quantity.title,
+        "least": quantity.least,
+        "most": quantity.most,
+        "whole": quantity.whole,
+    }
+    return Parameter(**{**own, **values})
+
+
+def _machine(quantity: Quantity, side: str = "") -> Parameter:
+    key = quantity.field
     sides = (side,) if side else BOTH
 
     def read(setup: Setup) -> Any:
@@ -96,18 +86,20 @@ def _machine(name: str, key: str, unit: str, meaning: str, most: float | None, w
             scenario = msgspec.structs.replace(scenario, **{field: hardware})
             if key.startswith("gpu."):
                 parallel = getattr(setup, f"{one}_parallel")
-                memories[f"{one}_memory"] = side_memory(scenario.model, parallel, hardware, redundant_experts(scenario))
-        return msgspec.structs.replace(setup, scenario=scenario, **memories)
+                memories[f"{one}_memory"] = side_memory(
+                    scenario.model, parallel, hardware, setup.times.redundant_experts
+                )
+        return with_scenario(setup, scenario, **memories)
 
-    return Parameter(
-        name=f"{side}_{name}" if side else name,
-        key=f"{side}_hardware.{key}" if side else f"hardware.{key}",
-        unit=unit,
-        meaning=f"{meaning}, {side} side" if side else meaning,
+    if not side:
+        return _parameter(quantity, read=read, put=put)
+    return _parameter(
+        quantity,
+        name=f"{side}_{quantity.name}",
+        key=f"{side}_hardware.{key}",
+        meaning=f"{quantity.title}, {side} side",
         read=read,
         put=put,
-        most=most,
-        whole=whole,
     )
 
 
@@ -120,41 +112,31 @@ def is_plain(workload: Workload) -> bool:
 
 def with_workload(setup: Setup, workload: Workload) -> Setup:
     """The deployment under another workload."""
-    return msgspec.structs.replace(setup, scenario=msgspec.structs.replace(setup.scenario, workload=workload))
+    return with_scenario(setup, msgspec.structs.replace(setup.scenario, workload=workload))
 
 
-def _length(name: str, meaning: str) -> Parameter:
+def _length(quantity: Quantity) -> Parameter:
+    name = quantity.field
+
     def read(setup: Setup) -> float:
         return float(getattr(per_turn_means(setup.scenario.workload), name))
 
     def put(setup: Setup, value: Any) -> Setup:
         return with_workload(setup, scaled_to(setup.scenario.workload, {name: float(value)}))
 
-    return Parameter(
-        name=name, key=f"workload.{name}", unit="tokens", meaning=meaning, read=read, put=put, workload=True
-    )
+    return _parameter(quantity, name=name, read=read, put=put, workload=True)
 
 
-def _setting(name: str, meaning: str, *, least: float = 0.0, most: float | None = None) -> Parameter:
+def _setting(quantity: Quantity) -> Parameter:
+    def read(setup: Setup) -> Any:
+        return getattr(setup.scenario.settings, quantity.path)
+
     def put(setup: Setup, value: Any) -> Setup:
-        settings = msgspec.structs.replace(setup.scenario.settings, **{name: value})
-        return msgspec.structs.replace(setup, scenario=msgspec.structs.replace(setup.scenario, settings=settings))
+        value = CollectiveLoad(value, value) if quantity.name == "collective_load" else value
+        settings = msgspec.structs.replace(setup.scenario.settings, **{quantity.path: value})
+        return with_scenario(setup, msgspec.structs.replace(setup.scenario, settings=settings))
 
-    return Parameter(
-        name=name,
-        key=name,
-        unit="1",
-        meaning=meaning,
-        read=lambda setup: getattr(setup.scenario.settings, name),
-        put=put,
-        least=least,
-        most=most,
-    )
-
-
-def _put_load(setup: Setup, value: Any) -> Setup:
-    settings = msgspec.structs.replace(setup.scenario.settings, collective_load=CollectiveLoad(value, value))
-    return msgspec.structs.replace(setup, scenario=msgspec.structs.replace(setup.scenario, settings=settings))
+    return _parameter(quantity, read=_READ.get(quantity.name, read), put=put)
 
 
 def _read_load(setup: Setup) -> Any:
@@ -162,46 +144,36 @@ def _read_load(setup: Setup) -> Any:
     return None if given is None or given.prefill != given.decode else given.prefill
 
 
-def _nodes(side: str) -> Parameter:
-    field = f"{side}_nodes"
-    return Parameter(
-        name=field,
-        key=field,
-        unit="1",
-        meaning=f"{side} nodes, each with the parallelism of now",
-        read=lambda setup: getattr(setup, field),
-        put=lambda setup, value: msgspec.structs.replace(setup, **{field: value}),
-        whole=True,
+_READ: dict[str, Callable[[Setup], Any]] = {
+    "collective_load": _read_load,
+    "balance": lambda setup: balance_factor(setup.scenario, setup.scenario.settings.mode),
+}
+"""Settings that are more than a field."""
+
+
+def _nodes(quantity: Quantity) -> Parameter:
+    return _parameter(
+        quantity,
+        read=lambda setup: getattr(setup, quantity.path),
+        put=lambda setup, value: msgspec.structs.replace(setup, **{quantity.path: value}),
     )
 
 
 def _known() -> dict[str, Parameter]:
-    found = [_machine(*row, "") for row in _MACHINE]
-    found += [_machine(*row, side) for side in BOTH for row in _MACHINE if row[1].startswith(_OF_ONE_SIDE)]
-    found += [_length(name, meaning) for name, meaning in _LENGTHS.items()]
+    asked = [quantity for quantity in PLACED if "ask" in quantity.roles]
+    machine = [quantity for quantity in asked if quantity.path.startswith("hardware.")]
+    found = [_machine(quantity) for quantity in machine]
     found += [
-        _setting("residency", "share of a turn's prefix that still is on the decode node", most=1.0),
-        _setting("pool_share", "share of the hits that a DRAM pool serves", most=1.0),
-        msgspec.structs.replace(
-            _setting("balance", "largest over mean load of a storage NIC", least=1.0),
-            read=lambda setup: balance_factor(setup.scenario, setup.scenario.settings.mode),
-        ),
-        Parameter(
-            name="collective_load",
-            key="collective_load",
-            unit="1",
-            meaning="share of the compute NICs that collectives take",
-            read=_read_load,
-            put=_put_load,
-            most=1.0,
-        ),
-        _nodes("prefill"),
-        _nodes("decode"),
-        Parameter(
-            name="pd_ratio",
-            key="prefill_nodes/decode_nodes",
-            unit="1",
-            meaning="prefill nodes per decode node",
+        _machine(quantity, side) for side in BOTH for quantity in machine if quantity.field.startswith(_OF_ONE_SIDE)
+    ]
+    found += [_length(quantity) for quantity in asked if quantity.path.startswith("workload.")]
+    found += [_setting(quantity) for quantity in asked if "." not in quantity.path and "nodes" not in quantity.path]
+    ratio = QUANTITIES["pd_ratio"]
+    found += [
+        _nodes(QUANTITIES["prefill_nodes"]),
+        _nodes(QUANTITIES["decode_nodes"]),
+        _parameter(
+            ratio,
             read=lambda setup: setup.prefill_nodes / setup.decode_nodes,
             put=lambda setup, value: msgspec.structs.replace(setup, prefill_nodes=value * setup.decode_nodes),
         ),

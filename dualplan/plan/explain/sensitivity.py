@@ -17,10 +17,12 @@ from dualplan.model.symbolic import Known, exact, symbol, value_of
 from dualplan.plan.explain.parameters import PARAMETERS, Parameter, leaves_fitted_set, number_now, with_workload
 from dualplan.spec.scenario import Scenario
 from dualplan.spec.workload import turn_mix
-from dualplan.steady.problem import Setup, build, given_collectives, prepare, solve
+from dualplan.steady.problem import build
 from dualplan.steady.ranges import constraints, exact_bytes, saturated
+from dualplan.steady.rate import solve
 from dualplan.steady.reasons import misfits
 from dualplan.steady.resources import storage_bandwidth
+from dualplan.steady.setup import Setup, given_collectives, prepare
 
 OUTPUTS = ("turns_per_s", "lower", "upper")
 STEP = 1e-4

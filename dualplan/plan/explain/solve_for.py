@@ -22,9 +22,11 @@ from dualplan.model.traffic import hits_only
 from dualplan.plan.explain.parameters import Parameter, find_parameter, leaves_fitted_set, number_now
 from dualplan.spec.scenario import Scenario
 from dualplan.spec.workload import mean_turns
-from dualplan.steady.problem import Setup, build, given_collectives, prepare, solve
+from dualplan.steady.problem import build
 from dualplan.steady.ranges import constraints, exact_bytes, saturated
+from dualplan.steady.rate import solve
 from dualplan.steady.resources import TITLES, storage_bandwidth
+from dualplan.steady.setup import Setup, given_collectives, prepare
 
 RangeName = Literal["all", "paper"]
 FACTOR = 1e6

@@ -10,10 +10,12 @@ import msgspec
 from dualplan.model.demand import TurnDemand, delivered
 from dualplan.model.symbolic import value_of
 from dualplan.model.traffic import Bytes
+from dualplan.nomenclature import PLACED
 from dualplan.plan.explain.notation import Symbols
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.scenario import CollectiveLoad, Scenario
-from dualplan.steady.problem import Problem, Setup, build, given_collectives, kv_share
+from dualplan.steady.problem import Problem, build
+from dualplan.steady.setup import Setup, given_collectives, kv_share
 
 
 def symbolic_demand(symbols: Symbols, demand: TurnDemand, scenario: Scenario, mode: str) -> TurnDemand:
@@ -33,6 +35,10 @@ def symbolic_demand(symbols: Symbols, demand: TurnDemand, scenario: Scenario, mo
         passes = demand.passes
         times["passes"] = msgspec.structs.replace(
             passes,
+            handover=known("handover", passes.handover),
+            read_variation=known("read_variation", passes.read_variation),
+            prefill_bytes=known("batch_bytes", passes.prefill_bytes),
+            held_bytes=known("held_bytes", passes.held_bytes),
             base=known("pass_base", passes.base),
             excess=known("pass_excess", passes.excess),
             fullest=known("pass_turns", passes.fullest),
@@ -54,6 +60,7 @@ def symbolic_demand(symbols: Symbols, demand: TurnDemand, scenario: Scenario, mo
         ),
         generated=known("generated_tokens", demand.generated),
         layers=symbols.known("layers", demand.layers),
+        kv_per_gpu={side: _unless_one(symbols, "kv_per_gpu", share, side) for side, share in demand.kv_per_gpu.items()},
         sequence_bytes=known("sequence_bytes", demand.sequence_bytes),
         layer_block_bytes=known("layer_block_bytes", demand.layer_block_bytes),
         prefill_gpu_seconds=known("prefill_gpu_seconds", demand.prefill_gpu_seconds),
@@ -85,8 +92,11 @@ def symbolic_setup(symbols: Symbols, setup: Setup) -> Setup:
     for side, memory in (("prefill", setup.prefill_memory), ("decode", setup.decode_memory)):
         room = symbols.known(f"{side}_kv_room", memory.kv_bytes_per_gpu)
         memories[f"{side}_memory"] = msgspec.structs.replace(memory, kv_bytes_per_gpu=room)
+    passes = {name: getattr(setup.times, name) for name in ("pass_base", "pass_floor")}
+    passes = {name: symbols.known(name, value) if value else value for name, value in passes.items()}
     return msgspec.structs.replace(
         setup,
+        times=msgspec.structs.replace(setup.times, **passes),
         scenario=msgspec.structs.replace(
             scenario, settings=settings, hardware=machines[0], decode_hardware=machines[1], variants=()
         ),
@@ -103,62 +113,40 @@ def _unless_one(symbols: Symbols, name: str, value: Any, side: str = "") -> Any:
 def _symbolic_hardware(symbols: Symbols, hardware: Hardware, side: str) -> Hardware:
     """A machine with symbols for what can be bought or measured; the arbiter's part is in the share that KV gets."""
     replace = msgspec.structs.replace
-
-    def known(name: str, value: Any) -> Any:
-        return symbols.known(name, value, side) if value else value
-
-    gpu, cnic, snic, dram, pcie = hardware.gpu, hardware.cnic, hardware.snic, hardware.dram, hardware.pcie
-    store, copy = hardware.storage, hardware.copy
-    return replace(
-        hardware,
-        qos=None,
-        gpu=replace(gpu, count=known("gpus_per_node", gpu.count)),
-        cnic=replace(
-            cnic,
-            count=known("cnic_count", cnic.count),
-            rate=known("cnic_bandwidth", cnic.rate),
-            efficiency=_unless_one(symbols, "cnic_efficiency", cnic.efficiency, side),
-        ),
-        snic=replace(
-            snic,
-            count=known("snic_count", snic.count),
-            rate=known("snic_rate", snic.rate),
-            efficiency=_unless_one(symbols, "snic_efficiency", snic.efficiency, side),
-            time_per_read=known("time_per_read", snic.time_per_read),
-        ),
-        dram=replace(
-            dram, bandwidth=known("dram_bandwidth", dram.bandwidth), kv_buffer=known("kv_buffer", dram.kv_buffer)
-        ),
-        pcie=replace(
-            pcie,
-            uplinks=tuple(replace(uplink, rate=known("uplink_rate", uplink.rate)) for uplink in pcie.uplinks)
-            if len({uplink.rate for uplink in pcie.uplinks}) == 1
-            else pcie.uplinks,
-            numa_link=known("numa_link", pcie.numa_link),
-        ),
-        storage=store
-        and replace(
-            store,
-            read_bandwidth=known("store_read_bandwidth", store.read_bandwidth),
-            write_bandwidth=known("store_write_bandwidth", store.write_bandwidth),
-            latency=known("read_latency", store.latency),
-        ),
-        copy=copy and replace(copy, cnic=known("copy_cost", copy.cnic)),
-    )
+    parts: dict[str, Any] = {}
+    for quantity in PLACED:
+        if "symbol" not in quantity.roles:
+            continue
+        section, field = quantity.field.split(".")
+        part = parts.get(section, getattr(hardware, section))
+        value = getattr(part, field, None)
+        # a share of 1 and what is nothing are left out of equations
+        if value and not (quantity.most == 1 and value == 1):
+            parts[section] = replace(part, **{field: symbols.known(quantity.name, value, side)})
+    uplinks = hardware.pcie.uplinks
+    if len({uplink.rate for uplink in uplinks}) == 1:
+        rate = symbols.known("uplink_rate", uplinks[0].rate, side)
+        parts["pcie"] = replace(
+            parts.get("pcie", hardware.pcie), uplinks=tuple(replace(uplink, rate=rate) for uplink in uplinks)
+        )
+    return replace(hardware, qos=None, **parts)
 
 
-def as_found(known: Problem, numbers: Problem) -> Problem:
-    """The symbolic resources, with plain numbers where a formula does not give the value of the answer.
-
-    What is found by iteration, as memory over prefill passes, has no formula.
+def symbolic_problem(symbols: Symbols, setup: Setup, demand: TurnDemand, numbers: Problem) -> Problem:
+    """The symbolic resources, with plain numbers where a formula does not give the value of the answer. A rate that is
+    found by search is a symbol of its own.
     """
+    filling = {
+        name: rate if rate == math.inf else symbols.known(f"{name}_rate", rate)
+        for name, rate in numbers.filling.items()
+    }
+    known = build(setup, numbers.mode, demand, filling)
     resources = []
     for symbolic, plain in zip(known.resources, numbers.resources, strict=True):
-        iterated = numbers.demand.passes is not None and symbolic.name.endswith("_hbm")
         fields = {
             name: getattr(plain, name)
             for name in ("capacity", "prefill", "decode")
-            if (iterated and name != "capacity") or not same(getattr(symbolic, name), getattr(plain, name))
+            if not same(getattr(symbolic, name), getattr(plain, name))
         }
         resources.append(msgspec.structs.replace(symbolic, **fields))
     return msgspec.structs.replace(known, resources=tuple(resources))

@@ -215,7 +215,8 @@ def _break_even(given: records.BreakEven) -> float:
 
 
 def _batch(given: records.Batch) -> float:
-    from dualplan.model.service_times import find_set, from_set
+    from dualplan.model.service_times import from_set
+    from dualplan.spec.fitted_sets import find_set
     from dualplan.spec.model import load_model
 
     fitted = find_set(BATCH_MODEL, HARDWARE)
@@ -263,10 +264,11 @@ def _policies(name: Policy) -> Policies:
 def _offline(deployment: records.Deployment, agents: int, mode: Mode, policy: Policy) -> Result:
     from dualplan.serving.cluster import cluster
     from dualplan.serving.run import offline
+    from dualplan.spec.run import RunSpec
 
     drawn = _drawn(deployment.workload)
     laid = cluster(_scenario(deployment), drawn, mode=mode, policies=_policies(policy))
-    found = offline(laid, drawn, agents, compiled=True)
+    found = offline(laid, drawn, RunSpec(agents=agents, compiled=True))
     if found.stopped == "interrupted":
         raise KeyboardInterrupt
     return found
@@ -291,9 +293,11 @@ def _growth(given: records.Growth) -> float:
 def _online(deployment: records.Deployment, mode: Mode, rate: float) -> Result:
     from dualplan.serving.cluster import cluster
     from dualplan.serving.run import online
+    from dualplan.spec.run import RunSpec
 
     drawn = _drawn(deployment.workload)
-    found = online(cluster(_scenario(deployment), drawn, mode=mode), drawn, rate, compiled=True)
+    laid = cluster(_scenario(deployment), drawn, mode=mode)
+    found = online(laid, drawn, RunSpec(arrival_rate=rate, compiled=True))
     if found.stopped == "interrupted":
         raise KeyboardInterrupt
     return found
@@ -312,9 +316,10 @@ def _latency(given: records.Latency) -> float:
 def _highest_rate(deployment: records.Deployment, mode: Mode) -> float:
     from dualplan.serving.cluster import cluster
     from dualplan.serving.run import find_capacity
+    from dualplan.spec.run import RunSpec
 
     drawn = _drawn(deployment.workload)
-    return find_capacity(cluster(_scenario(deployment), drawn, mode=mode), drawn).met
+    return find_capacity(cluster(_scenario(deployment), drawn, mode=mode), drawn, RunSpec(find_capacity=True)).met
 
 
 def _capacity(given: records.Capacity) -> float:
@@ -356,16 +361,14 @@ def _gains(scales: tuple[float, ...]) -> list[float]:
     from dualplan.serving.cluster import cluster
     from dualplan.serving.run import offline
     from dualplan.serving.trajectories import scaled
+    from dualplan.spec.run import RunSpec
 
-    scenario = _scenario(PAPER)
+    scenario, spec = _scenario(PAPER), RunSpec(agents=records.FEW_AGENTS, compiled=True)
     gains = []
     for scale in scales:
         turns = scaled(_drawn(PAPER.workload), scale, 1.0, scenario.workload.max_length)
         modes: tuple[Mode, Mode] = ("basic", "dual-path")
-        times = [
-            offline(cluster(scenario, turns, mode=mode), turns, records.FEW_AGENTS, compiled=True).jct_s
-            for mode in modes
-        ]
+        times = [offline(cluster(scenario, turns, mode=mode), turns, spec).jct_s for mode in modes]
         if times[0] is None or times[1] is None:
             raise KeyboardInterrupt
         gains.append(times[0] / times[1])

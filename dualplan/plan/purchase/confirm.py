@@ -9,7 +9,8 @@ import msgspec
 from dualplan.errors import InfeasibleError, InputError
 from dualplan.plan.purchase.runner_up import with_reasons
 from dualplan.plan.purchase.search import Confirmed, Kind, Plan, Purchase, Wanted, find_plans, rank
-from dualplan.plan.sweep.simulated_point import Simulated, simulate_point
+from dualplan.plan.sweep.simulated_point import simulate_point
+from dualplan.spec.run import RunSpec
 from dualplan.spec.scenario import Demand
 from dualplan.spec.workload import mean_turns
 
@@ -25,14 +26,14 @@ MORE = 0.1
 Report = Callable[[Plan], None]
 
 
-def confirm(plan: Plan, wanted: Wanted, call: Simulated) -> Confirmed:
+def confirm(plan: Plan, wanted: Wanted, spec: RunSpec) -> Confirmed:
     """An online run of a plan at the demand; the reason where the simulation refuses it."""
     scenario = plan.kind.scenario
     rate = wanted.turns_per_s / mean_turns(scenario.workload)
     demand = Demand(arrival_rate=rate)
     settings = msgspec.structs.replace(scenario.settings, demand=demand)
     try:
-        row = simulate_point(msgspec.structs.replace(scenario, settings=settings), call, {})
+        row = simulate_point(msgspec.structs.replace(scenario, settings=settings), spec, {})
     except (InfeasibleError, InputError) as error:
         return Confirmed(
             slo_met=False,
@@ -56,7 +57,7 @@ def confirm(plan: Plan, wanted: Wanted, call: Simulated) -> Confirmed:
 def confirmed(
     purchase: Purchase,
     kinds: tuple[Kind, ...],
-    call: Simulated,
+    spec: RunSpec,
     *,
     finalists: int = FINALISTS,
     report: Report | None = None,
@@ -94,7 +95,7 @@ def confirmed(
             tries[name] += 1
             if report is not None:
                 report(tried)
-            found = confirm(tried, wanted, call)
+            found = confirm(tried, wanted, spec)
             # only now, so that one that was interrupted still waits
             waiting.remove(tried)
             tried = msgspec.structs.replace(tried, confirmed=found, lost_because="")

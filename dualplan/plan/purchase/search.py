@@ -29,9 +29,10 @@ from dualplan.spec.scenario import Scenario
 from dualplan.spec.workload import mean_turns
 from dualplan.steady.answer import Evaluation, evaluate
 from dualplan.steady.grid import evaluate_grid
-from dualplan.steady.problem import build, prepare
+from dualplan.steady.problem import build
 from dualplan.steady.reasons import misfits
 from dualplan.steady.resources import TITLES
+from dualplan.steady.setup import prepare
 from dualplan.units import significant
 
 FIRST_POINTS = 4

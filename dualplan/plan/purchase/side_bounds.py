@@ -18,14 +18,16 @@ from dualplan.errors import InputError
 from dualplan.model.closed_form import Constraint
 from dualplan.model.closed_form_arrays import feasible_ranges
 from dualplan.model.demand import SideMemory
-from dualplan.model.service_times import fitted, with_measured_storage
 from dualplan.model.traffic import SIDES, Path
+from dualplan.spec.choices import SINGLE_SIDED
+from dualplan.spec.fitted_sets import fitted
 from dualplan.spec.parallel import Parallel
 from dualplan.spec.scenario import Scenario
-from dualplan.steady.problem import SINGLE_SIDED, Setup, build, hosting
+from dualplan.steady.problem import build
 from dualplan.steady.ranges import constraints
 from dualplan.steady.reasons import misfits
 from dualplan.steady.resources import storage_bandwidth
+from dualplan.steady.setup import Host, hosting, setup_of
 
 Counts = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -112,7 +114,6 @@ def _same(one: Scenario, other: Scenario, side: Path) -> bool:
 
 def bounds(scenario: Scenario, prefill_nodes: Counts, decode_nodes: Counts, known: Known) -> Bounds:
     """What can be said of every (prefill_nodes[i], decode_nodes[i]) before it is evaluated."""
-    scenario = with_measured_storage(scenario)
     error = np.full(len(prefill_nodes), "", dtype=object)
     sides = (known.of(scenario, "prefill"), known.of(scenario, "decode"))
     for name, nodes, side in zip(SIDES, (prefill_nodes, decode_nodes), sides, strict=True):
@@ -169,10 +170,11 @@ def _key(host: tuple[Parallel, SideMemory]) -> tuple[int, int]:
 
 def _host(scenario: Scenario, name: Path, nodes: Counts, side: _Side, error: NDArray[np.object_]) -> None:
     """Find what hosts the model on each number of nodes; ``error`` is filled where a given parallelism has no room."""
+    fit = fitted(scenario)
     for count in np.flatnonzero(np.bincount(nodes)).tolist():
         if count not in side.hosts:
             try:
-                side.hosts[count] = hosting(scenario, name, count)
+                side.hosts[count] = hosting(scenario, name, count, fit)
             except InputError as fault:
                 side.hosts[count] = str(fault)
         host = side.hosts[count]
@@ -180,20 +182,12 @@ def _host(scenario: Scenario, name: Path, nodes: Counts, side: _Side, error: NDA
             error[(nodes == count) & (error == "")] = host
 
 
-Hosts = tuple[tuple[Parallel, SideMemory], tuple[Parallel, SideMemory]]
+Hosts = tuple[Host, Host]
 
 
 def _half(scenario: Scenario, side: Path, hosts: Hosts) -> Half:
     """One side, worked out beside any other one."""
-    setup = Setup(
-        scenario=scenario,
-        prefill_nodes=1.0,
-        decode_nodes=1.0,
-        prefill_parallel=hosts[0][0],
-        decode_parallel=hosts[1][0],
-        prefill_memory=hosts[0][1],
-        decode_memory=hosts[1][1],
-    )
+    setup = setup_of(scenario, fitted(scenario), (1.0, 1.0), *hosts)
     settings = scenario.settings
     problem = build(setup, settings.mode)
     busy, reading = 0.0, 0.0

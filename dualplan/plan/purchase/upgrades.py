@@ -10,14 +10,18 @@ from fractions import Fraction
 import msgspec
 
 from dualplan.errors import InputError
-from dualplan.model.service_times import fitted
 from dualplan.model.throughput import Rate, Use, best_split
+from dualplan.nomenclature import QUANTITIES
 from dualplan.plan.purchase.cost import Prices, node_price
+from dualplan.spec.choices import SINGLE_SIDED
+from dualplan.spec.fitted_sets import fitted
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.scenario import Scenario
-from dualplan.steady.problem import SINGLE_SIDED, Problem, Setup, build, prepare, solve, storage_positions, uses
+from dualplan.steady.problem import Problem, build
 from dualplan.steady.ranges import all_traffic_range
+from dualplan.steady.rate import solve, storage_positions, uses
 from dualplan.steady.reasons import misfits
+from dualplan.steady.setup import Setup, prepare
 
 NIC_STEPS = (12.5e9, 25e9, 50e9, 100e9, 200e9)
 """Line rates of compute NICs that are sold [B/s]: 100 to 1,600 Gb/s."""
@@ -258,8 +262,10 @@ def _part(setup: Setup, key: str, title: str, change: Change, sides: tuple[str, 
     )
 
 
-def _scaled(section: str, field: str, unit: str) -> Change:
+def _scaled(name: str) -> Change:
     """Ten per cent more of a rate or a size of a node; None where it is unknown."""
+    quantity = QUANTITIES[name]
+    section, field = quantity.field.split(".")
 
     def change(hardware: Hardware) -> tuple[Hardware, str] | None:
         from dualplan.units import show
@@ -269,7 +275,7 @@ def _scaled(section: str, field: str, unit: str) -> Change:
         if value is None:
             return None
         more = msgspec.structs.replace(part, **{field: value * TEN_PER_CENT})
-        text = f"{show(value, unit)} -> {show(value * TEN_PER_CENT, unit)}"
+        text = f"{show(value, quantity.unit)} -> {show(value * TEN_PER_CENT, quantity.unit)}"
         return msgspec.structs.replace(hardware, **{section: more}), text
 
     return change
@@ -312,12 +318,12 @@ def _both_sockets(hardware: Hardware) -> tuple[Hardware, str] | None:
 PARTS: tuple[tuple[str, str, Change], ...] = (
     ("snic_count", "one more storage NIC", _one_more_snic),
     ("cnic_rate", "compute NICs one step faster", _next_cnic),
-    ("dram_bandwidth", "10 % more DRAM bandwidth", _scaled("dram", "bandwidth", "B/s")),
+    ("dram_bandwidth", "10 % more DRAM bandwidth", _scaled("dram_bandwidth")),
     ("buffer_sockets", "KV buffers on all sockets", _both_sockets),
     ("gpu_flops", "10 % more GPU compute", _faster_gpu),
-    ("hbm_bandwidth", "10 % more HBM bandwidth", _scaled("gpu", "hbm_bandwidth", "B/s")),
-    ("hbm_capacity", "10 % more HBM", _scaled("gpu", "hbm_capacity", "B")),
-    ("kv_buffer", "10 % more host memory for KV", _scaled("dram", "kv_buffer", "B")),
+    ("hbm_bandwidth", "10 % more HBM bandwidth", _scaled("hbm_bandwidth")),
+    ("hbm_capacity", "10 % more HBM", _scaled("hbm_capacity")),
+    ("kv_buffer", "10 % more host memory for KV", _scaled("kv_buffer")),
 )
 """Parts of a node: key, words, the changed node and what changes in words."""
 

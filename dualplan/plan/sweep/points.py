@@ -16,18 +16,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualplan import __version__
-from dualplan.errors import DualplanError, InfeasibleError, InputError
+from dualplan.errors import DualplanError, InfeasibleError, InputError, refuse
 from dualplan.model.demand import mean_turn
 from dualplan.plan.assumptions import scenario_sha256
-from dualplan.plan.sweep.simulated_point import SIMULATED_KEYS, Simulated, simulate_point
+from dualplan.plan.sweep.simulated_point import SIMULATED_KEYS, simulate_point
 from dualplan.spec.change import Assignment, changed
 from dualplan.spec.load import flag_node
+from dualplan.spec.run import RunSpec
 from dualplan.spec.scenario import Scenario
 from dualplan.spec.vary import Axis, count_points, splits
 from dualplan.spec.workload import mean_turns
-from dualplan.steady.answer import Evaluation, demand_turns_per_s, evaluate
+from dualplan.steady.answer import Evaluation, evaluate
 from dualplan.steady.grid import Grid, evaluate_grid
+from dualplan.steady.setup import demand_turns_per_s
 from dualplan.steady.stacked_hardware import STACKED, stacked
+from dualplan.units import whole
 
 Ints = NDArray[np.int64]
 Pairs = tuple[tuple[str, str], ...]
@@ -124,22 +127,18 @@ def _node_counts(scenario: Scenario, axes: Sequence[Axis], indices: Sequence[Int
             pairs = np.array([[int(n) for n in value.split(":")] for value in axis.values])
             found["prefill_nodes"], found["decode_nodes"] = pairs[index, 0], pairs[index, 1]
         elif axis.key in NODE_AXES:
-            bad = [value for value in axis.values if not value.isdecimal() or not 0 < int(value[:9]) <= 10_000_000]
-            if bad:
-                raise InputError(f"--vary {axis.key}", f'"{bad[0][:40]}" is not a whole number above 0')
-            found[axis.key] = np.array([int(value) for value in axis.values])[index]
+            found[axis.key] = np.array([whole(value, f"--vary {axis.key}") for value in axis.values])[index]
     problems = []
     for key in ("prefill_nodes", "decode_nodes"):
         own = getattr(scenario.settings, key)
         if key not in found and own is None:
             problems.append(f"{key}: missing (give --{key[:-6]}, vary it, or vary pd)")
         found.setdefault(key, np.full(count, own or 0))
-    if problems:
-        raise InputError("", problems=problems)
+    refuse(problems)
     return found
 
 
-def parts_of(points: Points, call: Simulated | None, left: Ints) -> list[Part]:
+def parts_of(points: Points, spec: RunSpec | None, left: Ints) -> list[Part]:
     """The parts that cover the points ``left``, in the order of their first points."""
 
     def part(positions: Ints) -> Part:
@@ -152,7 +151,7 @@ def parts_of(points: Points, call: Simulated | None, left: Ints) -> list[Part]:
             which=which,
         )
 
-    if call is not None:
+    if spec is not None:
         return [part(left[index : index + 1]) for index in range(len(left))]
     kinds: dict[Pairs, int] = {}
     kind = np.array(
@@ -216,14 +215,14 @@ def made(points: Points, keys: Sequence[str], make: Source) -> Made:
     raise InputError("", problems=problems)
 
 
-def point_hashes(points: Points, source: Made, call: Simulated | None) -> list[str]:
+def point_hashes(points: Points, source: Made, spec: RunSpec | None) -> list[str]:
     """Hash of everything that the answer of each point depends on; the same in every sweep that has the point."""
     bases = {
         chosen: scenario_sha256(found) if isinstance(found, Scenario) else ""
         for chosen, found in source.scenarios.items()
     }
     # how a run is computed does not change what it gives
-    how = msgspec.json.encode([__version__, None if call is None else msgspec.structs.replace(call, compiled=None)])
+    how = msgspec.json.encode([__version__, None if spec is None else spec.but(compiled=None)])
     groups = []
     for pairs in points.pairs:
         chosen = tuple(pair for pair in pairs if pair[0] in source.keys)
@@ -237,12 +236,12 @@ def point_hashes(points: Points, source: Made, call: Simulated | None) -> list[s
     return found
 
 
-def run_parts(source: Source, call: Simulated | None, parts: Sequence[Part]) -> list[Block]:
+def run_parts(source: Source, spec: RunSpec | None, parts: Sequence[Part]) -> list[Block]:
     """The answers of some parts. A point that has none gets the reason in column ``error``."""
-    return [block for one in parts for block in _run_part(source, call, one)]
+    return [block for one in parts for block in _run_part(source, spec, one)]
 
 
-def _run_part(source: Source, call: Simulated | None, part: Part) -> Iterator[Block]:
+def _run_part(source: Source, spec: RunSpec | None, part: Part) -> Iterator[Block]:
     scenarios: list[Scenario] = []
     kept: list[int] = []
     for index, pairs in enumerate(part.pairs):
@@ -264,8 +263,8 @@ def _run_part(source: Source, call: Simulated | None, part: Part) -> Iterator[Bl
             decode_nodes=part.decode_nodes[good],
             which=number[part.which[good]],
         )
-    if call is not None:
-        yield _simulated(scenarios[0], call, part)
+    if spec is not None:
+        yield _simulated(scenarios[0], spec, part)
         return
     whole = None if any(scenario.variants or scenario.mix for scenario in scenarios) else stacked(scenarios, part.which)
     if whole is not None:
@@ -289,12 +288,12 @@ def failed(positions: Ints, error: Exception) -> Block:
     return Block(positions=positions, columns={"error": np.full(len(positions), text, dtype=object)})
 
 
-def _simulated(scenario: Scenario, call: Simulated, part: Part) -> Block:
+def _simulated(scenario: Scenario, spec: RunSpec, part: Part) -> Block:
     pairs = dict(part.pairs[0])
     nodes = {"prefill_nodes": int(part.prefill_nodes[0]), "decode_nodes": int(part.decode_nodes[0])}
     settings = msgspec.structs.replace(scenario.settings, **nodes)
     try:
-        row = simulate_point(msgspec.structs.replace(scenario, settings=settings), call, pairs)
+        row = simulate_point(msgspec.structs.replace(scenario, settings=settings), spec, pairs)
     except InfeasibleError as error:
         row = {"feasible": False, "reasons": str(error)}
     except (DualplanError, ArithmeticError) as error:

@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualplan.plan.sweep.points import Points, assignments, made, parts_of, points_of
-from dualplan.plan.sweep.simulated_point import SIMULATED_KEYS, Simulated, for_points
+from dualplan.plan.sweep.simulated_point import SIMULATED_KEYS, for_points
 from dualplan.plan.sweep.table import Table, key_columns
 from dualplan.plan.sweep.workers import blocks
 from dualplan.spec.change import NAMED, changed
+from dualplan.spec.run import RunSpec
 from dualplan.spec.scenario import Scenario
 from dualplan.spec.vary import NODE_KEYS, Axis, parse_axis
 
@@ -40,7 +41,7 @@ def sweep(
     *,
     zipped: bool = False,
     nodes: int | None = None,
-    simulate: Simulated | None = None,
+    simulate: RunSpec | None = None,
     jobs: int = 1,
     cluster: str | None = None,
 ) -> Swept:

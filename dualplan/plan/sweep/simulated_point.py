@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dualplan.errors import InputError
+from dualplan.spec.run import MOST_AGENTS, RunSpec, slo_of
 from dualplan.spec.scenario import Scenario
 from dualplan.spec.workload import Workload
+from dualplan.units import factor, whole
 
 if TYPE_CHECKING:
     from dualplan.serving.result import Miss
@@ -19,54 +21,36 @@ if TYPE_CHECKING:
 MANY = 16
 """Points from which on the compiled kernel is used for short runs too: loading or compiling it then pays."""
 
-SIMULATED_KEYS = ("agents", "append_scale", "generated_scale")
+SCALES = ("append_scale", "generated_scale")
+SIMULATED_KEYS = ("agents", *SCALES)
 """Keys of a sweep that belong to the simulation and not to the scenario."""
 
 
-class Simulated(msgspec.Struct, frozen=True, kw_only=True):
-    """How points are simulated: ``agents`` that start together, or arrivals at the rate of the scenario's demand.
-
-    ``find_capacity``: the highest arrival rate that meets the SLO. ``duration`` and ``warm_up`` of an online run [s].
-    ``trace``: path of the trace that the workload is, else None. ``compiled``: whether runs are worth the compiled
-    kernel, None to decide for each; the figures are the same.
-    """
-
-    agents: int | None = None
-    find_capacity: bool = False
-    duration: float | None = None
-    warm_up: float | None = None
-    append_scale: float = 1.0
-    generated_scale: float = 1.0
-    trace: str | None = None
-    compiled: bool | None = None
-
-
-def for_points(call: Simulated, count: int) -> Simulated:
+def for_points(spec: RunSpec, count: int) -> RunSpec:
     """The same for a sweep of ``count`` points: compiled where that pays, unless the call decides it."""
-    return msgspec.structs.replace(call, compiled=True) if call.compiled is None and count >= MANY else call
+    return spec.but(compiled=True) if spec.compiled is None and count >= MANY else spec
 
 
-def simulate_point(scenario: Scenario, call: Simulated, pairs: Mapping[str, str]) -> dict[str, Any]:
+def simulate_point(scenario: Scenario, spec: RunSpec, pairs: Mapping[str, str]) -> dict[str, Any]:
     """The figures of one run, named as the keys of ``simulate --json``; ``missed_by`` is in words.
 
-    ``pairs``: varied values, of which SIMULATED_KEYS replace those of the call. ``feasible``: the SLO was met, or the
+    ``pairs``: varied values, of which SIMULATED_KEYS replace those of the run. ``feasible``: the SLO was met, or the
     job ended. Raises InputError, and InfeasibleError where weights or a context do not fit.
     """
-    from dualplan.plan.simulation import Options, simulate, slo_of
+    from dualplan.plan.simulation import lay_out, simulate
     from dualplan.serving.result import misses
-    from dualplan.serving.run import DURATION, find_capacity
+    from dualplan.serving.run import find_capacity
 
-    factors = (
-        factor_of(pairs[key], key) if key in pairs else getattr(call, key)
-        for key in ("append_scale", "generated_scale")
-    )
-    agents = agents_of(pairs["agents"], "agents") if "agents" in pairs else call.agents
-    settings, slo = scenario.settings, slo_of(scenario)
-    trajectories = _trajectories(scenario.workload, settings.seed, *factors, call.trace)
-    if call.find_capacity:
-        laid = Options().lay_out(scenario, trajectories)
-        duration = DURATION if call.duration is None else call.duration
-        found = find_capacity(laid, trajectories, slo=slo, duration=duration, warm_up=call.warm_up, seed=settings.seed)
+    own: dict[str, Any] = {key: factor(pairs[key], key) for key in SCALES if key in pairs}
+    if not spec.find_capacity and "agents" in pairs:
+        own |= {"agents": whole(pairs["agents"], "agents", most=MOST_AGENTS)}
+        own |= dict.fromkeys(("arrival_rate", "duration", "warm_up"))
+    spec = spec.but(**own).of(scenario)
+    slo = spec.slo or slo_of(scenario)
+    shared = RunSpec(seed=spec.seed, trace=spec.trace, **{key: getattr(spec, key) for key in SCALES})
+    trajectories = _trajectories(scenario.workload, shared)
+    if spec.find_capacity:
+        found = find_capacity(lay_out(scenario, trajectories, spec), trajectories, spec)
         if found.interrupted:
             raise KeyboardInterrupt
         return {
@@ -75,20 +59,11 @@ def simulate_point(scenario: Scenario, call: Simulated, pairs: Mapping[str, str]
             "interval.lower": found.met,
             "interval.upper": found.missed,
             "missed_by": _in_words(misses(found.beyond, slo)) if found.beyond is not None else None,
-            "seed": settings.seed,
+            "seed": spec.seed,
         }
-    if agents is None and settings.demand.arrival_rate is None:
+    if not spec.arrives:
         raise InputError("--simulate", "nothing arrives", "give --agents N, --arrival-rate R or --find-capacity")
-    online = agents is None
-    result = simulate(
-        scenario,
-        agents=agents,
-        duration=call.duration if online else None,
-        warm_up=call.warm_up if online else None,
-        drawn=(trajectories, None),
-        slo=slo,
-        compiled=call.compiled,
-    )
+    result = simulate(scenario, spec, drawn=(trajectories, None))
     if result.stopped == "interrupted":
         raise KeyboardInterrupt
     missed = misses(result, slo) if result.kind == "online" else ()
@@ -108,30 +83,10 @@ def _in_words(missed: Sequence[Miss]) -> str | None:
 
 
 @lru_cache(maxsize=16)
-def _trajectories(workload: Workload, seed: int, append: float, generated: float, trace: str | None) -> Any:
+def _trajectories(workload: Workload, spec: RunSpec) -> Any:
     """What the agents replay; drawn once for the points that share it."""
     from dualplan.plan.simulation import trajectories_of
 
-    if workload.mix and (trace is None or Path(trace).name != workload.name):
+    if workload.mix and (spec.trace is None or Path(spec.trace).name != workload.name):
         raise InputError("workload", "a trace cannot be simulated without its file", "give it as --workload")
-    return trajectories_of(workload, seed=seed, trace=trace, scales=(append, generated))[0]
-
-
-def factor_of(text: str, where: str) -> float:
-    """A factor above 0. Raises InputError."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 < value < 1e6:
-        raise InputError(where, f'"{text[:40]}" is not a factor above 0')
-    return value
-
-
-def agents_of(text: str, where: str) -> int:
-    """A number of agents. Raises InputError."""
-    from dualplan.serving.run import MOST_AGENTS
-
-    if not text.isdecimal() or not 0 < int(text[:12]) <= MOST_AGENTS:
-        raise InputError(where, f'"{text[:40]}" is not a whole number of 1 to {MOST_AGENTS:,}')
-    return int(text)
+    return trajectories_of(workload, spec)[0]

@@ -8,7 +8,7 @@ from typing import Any
 
 from dualplan.errors import InputError
 from dualplan.plan.sweep.points import Block, Part, Source, failed, run_parts
-from dualplan.plan.sweep.simulated_point import Simulated
+from dualplan.spec.run import RunSpec
 
 ROUNDS = 8
 """Tasks that each worker gets, so that slow ones do not hold up the rest."""
@@ -18,23 +18,23 @@ TRIES = 3
 
 
 def blocks(
-    source: Source, call: Simulated | None, parts: Sequence[Part], *, jobs: int, cluster: str | None
+    source: Source, spec: RunSpec | None, parts: Sequence[Part], *, jobs: int, cluster: str | None
 ) -> Iterator[Block]:
     """The answers of parts from where they are to run: the cluster at this address, else so many processes."""
     if cluster is not None:
-        return on_cluster(source, call, parts, cluster)
+        return on_cluster(source, spec, parts, cluster)
     if jobs > 1 and len(parts) > 1:
-        return on_processes(source, call, parts, jobs)
-    return here(source, call, parts)
+        return on_processes(source, spec, parts, jobs)
+    return here(source, spec, parts)
 
 
-def here(source: Source, call: Simulated | None, parts: Sequence[Part]) -> Iterator[Block]:
+def here(source: Source, spec: RunSpec | None, parts: Sequence[Part]) -> Iterator[Block]:
     """One after the other in this process."""
     for part in parts:
-        yield from run_parts(source, call, [part])
+        yield from run_parts(source, spec, [part])
 
 
-def on_processes(source: Source, call: Simulated | None, parts: Sequence[Part], workers: int) -> Iterator[Block]:
+def on_processes(source: Source, spec: RunSpec | None, parts: Sequence[Part], workers: int) -> Iterator[Block]:
     """On ``workers`` processes, in the order in which they end. A part whose process is lost is begun again.
 
     The first part runs here, before the processes are made: what it loads they then have.
@@ -42,13 +42,13 @@ def on_processes(source: Source, call: Simulated | None, parts: Sequence[Part], 
     from concurrent.futures import ProcessPoolExecutor, as_completed
     from concurrent.futures.process import BrokenProcessPool
 
-    yield from run_parts(source, call, parts[:1])
+    yield from run_parts(source, spec, parts[:1])
     left = _tasks(parts[1:], workers)
     for attempt in range(TRIES):
         lost: list[Sequence[Part]] = []
         pool = ProcessPoolExecutor(workers, mp_context=_context(), initializer=_ignore_interrupts)
         try:
-            waiting = {pool.submit(run_parts, source, call, task): task for task in left}
+            waiting = {pool.submit(run_parts, source, spec, task): task for task in left}
             for future in as_completed(waiting):
                 try:
                     yield from future.result()
@@ -86,7 +86,7 @@ def _ignore_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def on_cluster(source: Source, call: Simulated | None, parts: Sequence[Part], address: str) -> Iterator[Block]:
+def on_cluster(source: Source, spec: RunSpec | None, parts: Sequence[Part], address: str) -> Iterator[Block]:
     """On the workers of a Dask scheduler, in the order in which they end; Dask begins what a lost worker had again.
 
     dualplan must be installed on the workers. Raises InputError where no scheduler or no worker answers.
@@ -107,7 +107,7 @@ def on_cluster(source: Source, call: Simulated | None, parts: Sequence[Part], ad
             raise InputError("--cluster", f"{address} has no worker", f"dask worker {address}") from None
         threads = sum(client.nthreads().values())
         tasks = {
-            client.submit(run_parts, source, call, task, pure=False, retries=TRIES): task
+            client.submit(run_parts, source, spec, task, pure=False, retries=TRIES): task
             for task in _tasks(parts, max(threads, 1))
         }
         for future in distributed.as_completed(tasks):

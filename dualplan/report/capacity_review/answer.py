@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 from dualplan.model.closed_form import Range
-from dualplan.report.capacity_review.blocks import (
+from dualplan.report.blocks import (
     Block,
     Figure,
     Name,

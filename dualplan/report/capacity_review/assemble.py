@@ -7,9 +7,7 @@ from typing import Any
 
 from dualplan import __version__
 from dualplan.plan.assumptions import inputs_sha256
-from dualplan.report.capacity_review.answer import answer_section, deployment_section, range_section, throughput_section
-from dualplan.report.capacity_review.basis import assumptions_section, cost_section, inputs_section, losses_table, risks
-from dualplan.report.capacity_review.blocks import (
+from dualplan.report.blocks import (
     Block,
     Bullets,
     Document,
@@ -23,6 +21,8 @@ from dualplan.report.capacity_review.blocks import (
     Typed,
     say,
 )
+from dualplan.report.capacity_review.answer import answer_section, deployment_section, range_section, throughput_section
+from dualplan.report.capacity_review.basis import assumptions_section, cost_section, inputs_section, losses_table, risks
 from dualplan.report.capacity_review.comparison import comparison_section
 from dualplan.report.capacity_review.findings import Review
 from dualplan.report.capacity_review.labels import Labels

@@ -7,7 +7,7 @@ from shlex import quote
 from dualplan import __version__
 from dualplan.plan.assumptions import assumptions, inputs_sha256, sources
 from dualplan.plan.purchase.cost import node_price, price_origin
-from dualplan.report.capacity_review.blocks import (
+from dualplan.report.blocks import (
     Block,
     Bullets,
     Code,

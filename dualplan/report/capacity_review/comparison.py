@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from dualplan.report.capacity_review.blocks import Block, Figure, Name, Paragraph, Section, Text, Typed, say, table
+from dualplan.report.blocks import Block, Figure, Name, Paragraph, Section, Text, Typed, say, table
 from dualplan.report.capacity_review.findings import Review
 from dualplan.report.capacity_review.labels import Labels
 from dualplan.report.capacity_review.words import (

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dualplan.plan.movements import Movement, movements, path_turns_per_s
-from dualplan.report.capacity_review.blocks import Block, Figure, Paragraph, Prose, Section, Table, Text, say, table
+from dualplan.report.blocks import Block, Figure, Paragraph, Prose, Section, Table, Text, say, table
 from dualplan.report.capacity_review.findings import Review
 from dualplan.report.capacity_review.labels import Labels
 from dualplan.report.capacity_review.words import NO_VALUE, amount, per_cent, resource, turns
 from dualplan.report.figures.read_paths import Arrow, path_diagram
-from dualplan.steady.answer import Evaluation, Load
+from dualplan.steady.answer import Evaluation
+from dualplan.steady.rate import Load
 from dualplan.units import show
 
 

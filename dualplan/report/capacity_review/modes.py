@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dualplan.report.capacity_review.blocks import (
+from dualplan.report.blocks import (
     Block,
     Bullets,
     Figure,

@@ -11,7 +11,7 @@ from dualplan.plan.explain.sensitivity import Bar, tornado
 from dualplan.plan.purchase.upgrades import Rung, Upgrade, upgrades
 from dualplan.plan.sizing import Server, store_needs, working_set
 from dualplan.plan.uncertainty import assess
-from dualplan.report.capacity_review.blocks import (
+from dualplan.report.blocks import (
     Block,
     Bullets,
     Figure,

@@ -11,7 +11,7 @@ from functools import cache
 from string import Formatter
 from typing import NamedTuple
 
-from dualplan.report.capacity_review.blocks import Name, Text
+from dualplan.report.blocks import Name, Text
 from dualplan.report.capacity_review.labels import table
 
 LONGEST = 2000

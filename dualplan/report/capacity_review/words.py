@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from dualplan.report.capacity_review.blocks import Text, say
+from dualplan.report.blocks import Text, say
 from dualplan.steady.answer import Evaluation
 from dualplan.units import show, significant
 

@@ -1,13 +1,14 @@
-"""What a report is made of, before it is HTML or Markdown: sections of blocks, and texts of known origin.
+"""What a result is made of, before it is lines of a terminal, Markdown or HTML: blocks, and texts of known origin.
 
-A text is plain data (numbers with their units), a labelled sentence, a name that a user chose, prose of the program,
-code, or several of these in a row. Renderers escape all of them; names are isolated, so that right-to-left text
-and long text stay where they belong.
+Commands and reports build the same blocks; dualplan.report.renderers turns them into characters. A text is plain
+data (numbers with their units), a labelled sentence, a name that a user chose, prose of the program, code, or several
+of these in a row. Renderers escape all of them; names are isolated, so that right-to-left text and long text stay
+where they belong.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Literal
 
 import msgspec
@@ -46,7 +47,14 @@ class Typed(_Record, frozen=True):
     text: str
 
 
-Text = str | Say | Name | Prose | Typed | tuple[Any, ...]
+class Formula(_Record, frozen=True):
+    """A formula within a sentence: LaTeX, and plain characters where there is none."""
+
+    latex: str
+    text: str
+
+
+Text = str | Say | Name | Prose | Typed | Formula | tuple[Any, ...]
 Align = Literal["left", "right"]
 
 
@@ -63,12 +71,50 @@ def say(key: str, /, **values: Any) -> Say:
     return Say(key, values)
 
 
+Role = Literal["", "title", "heading", "lead", "good", "bad", "warning", "note"]
+
+
 class Paragraph(_Record, frozen=True):
-    """A paragraph; ``lead`` opens a section, a ``note`` is set smaller."""
+    """A paragraph: ``title`` names the result, ``heading`` a part of it, ``lead`` opens what follows, ``good``, ``bad``
+    and ``warning`` are verdicts, a ``note`` is set smaller. On a terminal it stands ``indent`` characters in, its
+    further lines ``hanging`` more.
+    """
 
     kind: ClassVar[str] = "paragraph"
     text: Text
-    role: Literal["", "lead", "note"] = ""
+    role: Role = ""
+    indent: int = 2
+    hanging: int = 2
+
+
+class Facts(_Record, frozen=True):
+    """Short keys with a text each. A text without a key stands at the margin, one below the key ``MORE`` with the
+    text before it. ``room``: characters of the keys.
+    """
+
+    kind: ClassVar[str] = "facts"
+    items: tuple[tuple[str, Text], ...]
+    room: int = 11
+
+
+MORE = " "
+
+
+class Gap(_Record, frozen=True):
+    """An empty line of a terminal."""
+
+    kind: ClassVar[str] = "gap"
+
+
+GAP = Gap()
+
+
+class Drawing(_Record, frozen=True):
+    """Lines of plain characters, drawn for a number of columns."""
+
+    kind: ClassVar[str] = "drawing"
+    draw: Callable[[int], Sequence[str]]
+    indent: int = 2
 
 
 class Verdict(_Record, frozen=True):
@@ -88,16 +134,21 @@ class Tiles(_Record, frozen=True):
 
 
 class Bullets(_Record, frozen=True):
-    """A list without an order."""
+    """A list without an order; ``role`` of its items as of paragraphs."""
 
     kind: ClassVar[str] = "bullets"
     items: tuple[Text, ...]
+    role: Role = ""
 
 
 class Table(_Record, frozen=True):
     """``align`` of the columns; ``marked``: rows that stand out, each with ``mark`` in words in one of its cells.
 
     ``bars``: for each row the share (0..1) drawn as a bar behind its last cell. The first column names the rows.
+
+    What a terminal does where it is too narrow: ``flow`` has a letter a column, ``w`` wraps words, ``f`` breaks
+    anywhere, ``s`` takes what the others leave, ``.`` stays; with ``below`` columns that do not fit follow in a table
+    below. ``widths``: characters that columns take at least.
     """
 
     kind: ClassVar[str] = "table"
@@ -107,6 +158,10 @@ class Table(_Record, frozen=True):
     align: tuple[Align, ...]
     marked: tuple[int, ...] = ()
     bars: tuple[float, ...] = ()
+    flow: str = ""
+    below: bool = False
+    widths: tuple[int, ...] = ()
+    head: Literal["lead", "note", ""] = "lead"
 
 
 class Figure(_Record, frozen=True):
@@ -121,14 +176,17 @@ class Figure(_Record, frozen=True):
 
 
 class Equation(_Record, frozen=True):
-    """One equation: its name, MathML, LaTeX for Markdown, the right side in numbers, and where it comes from."""
+    """One equation: its name, MathML, LaTeX for Markdown, the right side in numbers as text or LaTeX, and where it
+    comes from.
+    """
 
     kind: ClassVar[str] = "equation"
     title: Text
     mathml: str
     latex: str
-    numbers: str
+    numbers: str = ""
     derivation: tuple[Text, ...] = ()
+    latex_numbers: str = ""
 
 
 class Code(_Record, frozen=True):
@@ -146,7 +204,7 @@ class Folded(_Record, frozen=True):
     blocks: tuple[Any, ...]
 
 
-Block = Paragraph | Verdict | Tiles | Bullets | Table | Figure | Equation | Code | Folded
+Block = Paragraph | Facts | Gap | Drawing | Verdict | Tiles | Bullets | Table | Figure | Equation | Code | Folded
 
 
 class Section(_Record, frozen=True):
@@ -176,6 +234,10 @@ def table(
     *,
     marked: Sequence[int] = (),
     bars: Sequence[float] = (),
+    flow: str = "",
+    below: bool = False,
+    widths: Sequence[int] = (),
+    head: Literal["lead", "note", ""] = "lead",
 ) -> Table:
     """A table; ``align`` has a letter a column, ``l`` or ``r``."""
     sides: dict[str, Align] = {"l": "left", "r": "right"}
@@ -186,6 +248,10 @@ def table(
         align=tuple(sides[letter] for letter in align),
         marked=tuple(marked),
         bars=tuple(bars),
+        flow=flow,
+        below=below,
+        widths=tuple(widths),
+        head=head,
     )
 
 

@@ -1,0 +1,135 @@
+"""Turns that wait: at storage NICs, for passes and for places, and the rates at which those under way fill a memory.
+
+Times in seconds, rates in turns/s of a whole side. Functions are plain arithmetic on floats, arrays and symbols but for
+the rates, which are found by search: they are plain numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from dualplan.model.elementwise import maximum, minimum, where
+from dualplan.model.latency import batch_at_turn_rate, highest_turn_rate
+from dualplan.model.passes import pass_time_at_rate, place_taken, time_to_first_token
+from dualplan.model.symbolic import value_of
+
+Record = TypeVar("Record", bound=msgspec.Struct)
+
+BELOW = 1 - 1e-9
+"""Share of a rate at which something would never end, up to which is searched."""
+
+
+class PassFlow(msgspec.Struct, frozen=True, kw_only=True):
+    """Turns through the prefill passes of ``engines`` engines, in the terms of dualplan.model.passes.
+
+    ``read_service`` of a turn's read by one of ``nics`` storage NICs, ``read_variation`` its standard deviation over
+    mean; ``reads``: whether anything is read. ``most``: turns that may be under way. ``handover``: from the first token
+    to decode.
+    """
+
+    base: Any
+    work: Any
+    excess: Any
+    engines: Any
+    reads: bool
+    read_service: Any
+    read_variation: Any
+    nics: Any
+    most: Any
+    handover: Any
+
+
+class Decoding(msgspec.Struct, frozen=True, kw_only=True):
+    """Engines that decode ``generated`` tokens a turn in steps of ``base + slope * n + quadratic * n^2`` seconds."""
+
+    base: Any
+    slope: Any
+    quadratic: Any
+    generated: Any
+    engines: Any
+
+
+class Waits(msgspec.Struct, frozen=True, kw_only=True):
+    """Of a turn at a turn rate [s]: a pass, its read, fetch to first token, its place on a decode engine before it
+    decodes.
+    """
+
+    passing: Any
+    reading: Any
+    first_token: Any
+    place: Any
+
+
+def waits(flow: PassFlow, turns_per_s: Any) -> Waits:
+    """What a turn waits for at a turn rate."""
+    passing = pass_time_at_rate(flow.base, flow.work, flow.excess, turns_per_s / flow.engines)
+    reading: Any = 0.0
+    if flow.reads:
+        reading = read_response_at(flow.read_service, flow.read_variation, turns_per_s, flow.nics, flow.most)
+    first = time_to_first_token(passing, reading)
+    place = place_taken(passing, first, flow.handover)
+    return Waits(passing=passing, reading=reading, first_token=first, place=place)
+
+
+def read_response(service: Any, variation: Any, turns_per_s: Any, reads: Any) -> Any:
+    """Time from the issue of a read to its end [s] at a storage NIC with ``turns_per_s`` reads of ``service`` seconds,
+    if at most ``reads`` turns are under way there. ``variation``: standard deviation over mean of a read's time.
+
+    Schweitzer's approximation to a closed queue: a read finds the mean queue, less its own share of it; of the read
+    that is served it finds (1 + variation^2)/2 left (Reiser, 1979; all of it in an exponential service).
+    """
+    busy = turns_per_s * service * (reads - 1) / reads
+    return service * (1 - busy * (1 - variation * variation) / 2) / (1 - busy)
+
+
+def read_response_at(service: Any, variation: Any, turns_per_s: Any, nics: Any, most: Any) -> Any:
+    """As :func:`read_response`, of ``nics`` storage NICs at a turn rate of them all, ``most`` turns under way."""
+    # a closed queue is never longer than all turns that may be under way
+    return read_response(service, variation, minimum(turns_per_s / nics, 1 / service), maximum(most / nics, 1))
+
+
+def prefill_filling_rate(flow: PassFlow, most: Any) -> Any:
+    """Turn rate at which ``most`` turns are between fetch and first token; infinite where no rate gets there."""
+    flow, most = plain(flow), value_of(most)
+    return root(lambda rate: rate * waits(flow, rate).first_token - most, 0.0, _fastest(flow))
+
+
+def decode_filling_rate(flow: PassFlow, decoding: Decoding, most: Any) -> Any:
+    """Turn rate at which ``most`` turns have a place on a decode engine, which each takes when it is fetched; infinite
+    where no rate gets there.
+    """
+    flow, step, most = plain(flow), plain(decoding), value_of(most)
+
+    def over(rate: Any) -> Any:
+        batch = batch_at_turn_rate(step.base, step.slope, rate / step.engines, step.generated, step.quadratic)
+        return rate * waits(flow, rate).place + step.engines * batch - most
+
+    fastest = step.engines * highest_turn_rate(step.base, step.slope, step.generated, step.quadratic) * BELOW
+    return root(over, 0.0, minimum(fastest, _fastest(flow)))
+
+
+def _fastest(flow: PassFlow) -> Any:
+    """Turn rate at which passes would never end."""
+    return flow.engines / flow.work * BELOW
+
+
+def plain(record: Record) -> Record:
+    """A record of numbers without their formulas."""
+    return type(record)(**{name: value_of(getattr(record, name)) for name in record.__struct_fields__})
+
+
+def root(function: Callable[[Any], Any], low: Any, high: Any, steps: int = 50) -> Any:
+    """Where a rising function passes 0 between ``low`` and ``high``, by bisection; floats or arrays.
+
+    Infinity where it stays below 0 up to ``high``: there it has no root.
+    """
+    reached, end = function(high) > 0, high
+    for _ in range(steps):
+        middle = (low + end) / 2
+        above = function(middle) > 0
+        low, end = low + (middle - low) * (1 - above), end + (middle - end) * above
+    return where(reached, end, math.inf)

@@ -1,0 +1,99 @@
+"""The prefill passes of an answer as equations: work of a turn, what turns wait for, what they hold of a memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from dualplan.model.latency import batch_at_turn_rate
+from dualplan.model.passes import pass_time_at_rate, place_taken, time_to_first_token
+from dualplan.model.queueing import read_response_at
+from dualplan.model.service_times import attention_work, pass_time, seen, token_work
+from dualplan.model.symbolic import value_of
+from dualplan.plan.explain.notation import Symbols
+from dualplan.plan.explain.symbolic_setup import same
+from dualplan.steady.latencies import decode_turns, pass_flow, prefill_turns
+from dualplan.steady.problem import Problem
+from dualplan.steady.setup import Setup
+
+
+class Term(msgspec.Struct, frozen=True):
+    """A quantity with its formula, its unit and where it comes from."""
+
+    name: str
+    value: Any
+    unit: str
+    lines: tuple[str, ...]
+
+
+def work_terms(symbols: Symbols, setup: Setup, numbers: Problem) -> Iterator[Term]:
+    """GPU time of a turn's prefill from the coefficients of the service times."""
+    times, turns, demand = setup.times, setup.turns, numbers.demand
+    known = symbols.known
+    pairs = list(zip(turns.computed, turns.hits, strict=True))
+    by_pairs = turns.mean(times.attention.times(new, seen(new, old)) for new, old in pairs)
+    new, old = known("computed_tokens", demand.computed_tokens), known("hit_tokens", demand.hit_tokens)
+    names = ("per_request", "per_token", "per_token_link", "per_context")
+    request, token, link, context = (_or_zero(symbols, name, getattr(times, name)) for name in names)
+    attention = attention_work(context, _or_zero(symbols, "pair_time", by_pairs), old)
+    work = (token_work(request, token, 0, link, new, attention) + attention) * setup.prefill_parallel.tp
+    if not same(work, demand.prefill_gpu_seconds):  # where some turns wait for what should hide behind them
+        work = known("prefill_gpu_seconds", demand.prefill_gpu_seconds)
+    lines = (f"compute times: {demand.compute_origin}", "an engine's work for a mean turn, on all of its GPUs")
+    yield Term("prefill_gpu_seconds", work, "s", lines)
+    engine = known("prefill_gpu_seconds", demand.prefill_gpu_seconds) / setup.prefill_parallel.tp
+    base = _or_zero(symbols, "pass_base", times.pass_base)
+    floor = _or_zero(symbols, "pass_floor", times.pass_floor)
+    yield Term("prefill_latency", pass_time(base, 0, engine, floor), "s", ("a pass that holds this turn alone",))
+
+
+def waiting_terms(symbols: Symbols, setup: Setup, problem: Problem, turns_per_s: Any) -> Iterator[Term]:
+    """What turns wait for at a turn rate, and the turns that a memory holds; of a deployment with symbols."""
+    demand, known = problem.demand, symbols.known
+    flow, passes = pass_flow(setup, demand), demand.passes
+    assert passes is not None
+    held = {"decode_turns": decode_turns(setup, demand)}
+    if passes.prefill_bytes:
+        held["prefill_turns"] = prefill_turns(setup, demand)
+    for name, value in held.items():
+        yield Term(name, value, "1", ("room over what a turn takes; of turns that differ half a one is left over",))
+    most = min((known(name, value_of(value)) for name, value in held.items()), key=value_of)
+    passing = pass_time_at_rate(flow.base, flow.work, flow.excess, turns_per_s / flow.engines)
+    yield Term("pass_time", passing, "s", ("a pass holds the turns that arrive during it; its slowest engine decides",))
+    passing, reading = known("pass_time", value_of(passing)), 0.0
+    if flow.reads:
+        reading = read_response_at(flow.read_service, flow.read_variation, turns_per_s, flow.nics, most)
+        yield Term("read_response", reading, "s", ("a closed queue of the turns that may be under way",))
+        reading = known("read_response", value_of(reading))
+    first = time_to_first_token(passing, reading)
+    place = place_taken(passing, first, flow.handover)
+    lines = ("from a place falling free to the start of decode: half a pass, to the first token, the hand-over",)
+    yield Term("place_time", place, "s", lines)
+    for name, rate in problem.filling.items():
+        if value_of(rate) < math.inf:
+            side = name.removesuffix("_hbm")
+            turns = value_of(held[f"{side}_turns"])
+            # how long a turn stays depends on the rate itself, which is found by search
+            stay = known(f"{side}_stay", turns / value_of(rate))
+            lines = ("Little's law with as many turns as fit; their stay at this rate is found by search",)
+            yield Term(f"{name}_rate", known(f"{side}_turns", turns) / stay, "1/s", lines)
+
+
+def decode_load(symbols: Symbols, setup: Setup, problem: Problem, turns_per_s: Any) -> Any:
+    """Bytes that turns in passes hold of decode HBM at a turn rate."""
+    demand, engines = problem.demand, setup.engines("decode")
+    steps = (demand.decode_base, demand.decode_slope, turns_per_s / engines, demand.generated, demand.decode_quadratic)
+    decoding = batch_at_turn_rate(*steps)
+    terms = {term.name: value_of(term.value) for term in waiting_terms(symbols, setup, problem, turns_per_s)}
+    if value_of(decoding) >= 1:
+        decoding = symbols.known("batch", value_of(decoding))
+    room = setup.decode_memory.kv_bytes_per_gpu / demand.kv_per_gpu["decode"]
+    each = engines * room / symbols.known("decode_turns", terms["decode_turns"])
+    return (engines * decoding + turns_per_s * symbols.known("place_time", terms["place_time"])) * each
+
+
+def _or_zero(symbols: Symbols, name: str, value: Any) -> Any:
+    return symbols.known(name, value) if value else 0
