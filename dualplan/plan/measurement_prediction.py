@@ -128,7 +128,8 @@ def of_engine(case: Case, scenario: Scenario) -> float:
     An aggregated decode step also waits for the prefills of the other n - 1 sequences of its rank, each of which starts
     once in ``generated`` steps: TPOT = step + (n - 1) / generated * pass of one prompt.
     """
-    from dualplan.model.service_times import from_roofline, step_time, touched
+    from dualplan.model.latency import touched
+    from dualplan.model.service_times import from_roofline, step_time
     from dualplan.plan.ratio import pass_time
     from dualplan.spec.workload import per_turn_means
 
