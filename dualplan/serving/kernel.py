@@ -106,6 +106,10 @@ _EQUATIONS = ("attention_work", "on_curve", "pass_time", "seen", "step_time", "t
 """Functions of dualplan.model.service_times (``touched`` by way of it) that the kernel calls."""
 
 
+_CALLED = ("on_curve", "fitting_tokens", "chunk_attention", "cache_time", "group_step")
+"""Functions that are called, not made part of each place that needs them, which would take longer to compile."""
+
+
 @functools.cache
 def compiled() -> Kernel | None:
     """The kernel through Numba, or None where Numba cannot be imported.
@@ -150,7 +154,8 @@ def _compile(numba: Any, cache: bool, prefetch: Any = None) -> Kernel:
         copy.__qualname__ = f"{function.__name__}_{digest}"
         copy.__module__ = __name__
         # no array is made or kept inside, so references need not be counted, which would take half of the time
-        made = numba.njit(*signature, nogil=True, _nrt=False, error_model="numpy", forceinline=True, **options)(copy)
+        inline = function.__name__ not in _CALLED
+        made = numba.njit(*signature, nogil=True, _nrt=False, error_model="numpy", forceinline=inline, **options)(copy)
         namespace[function.__name__] = made
         return made
 
