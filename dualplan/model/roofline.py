@@ -11,8 +11,8 @@ Each term by itself:
   is launched by the host, which takes an order longer.
 * Weights cross HBM once a step; of the routed experts those that some token chose: 1 - (1 - k/E)^B of them.
 * Each sequence's cache crosses HBM once a step; latent caches are whole on each GPU, KV heads are split over tp.
-* FLOPs run at a share of the peak of each matrix's own type; 4-bit weights on a GPU without FP4 units are widened
-  first and run in bf16.
+* FLOPs run at a share of what large matrix products reach of the peak of each matrix's own type; 4-bit weights on a GPU
+  without FP4 units are widened first and run in bf16.
 * tp > 1: two all-reduces a layer, each a latency and bytes; dp > 1: dispatch and combine in each layer with experts.
 * Prefill computes latent attention unabsorbed (sparse attention absorbed), hides the all-to-all behind compute, and
   sends a token once to each node.
@@ -222,17 +222,18 @@ def attention_curves(model: Model, kv_format: str, tp: int) -> tuple[Curve, Curv
 class Rank(msgspec.Struct, frozen=True, kw_only=True):
     """What one GPU of a rank does, before any fitted constant.
 
-    ``kernels`` of a pass; ``old``: 1 on a GPU without FP4 units, else 0. ``weights``: bytes of all but the routed
-    experts; ``experts``: bytes of the routed experts it holds, ``packed``: 1
+    ``hbm``: what streams reach of the HBM rate. ``kernels`` of a pass; ``old``: 1 on a GPU without FP4 units, else 0.
+    ``weights``: bytes of all but the routed experts; ``experts``: bytes of the routed experts it holds, ``packed``: 1
     where they are 4-bit and must be widened. ``expert_share``: top-k of the experts; ``expert_ranks``: ranks whose
-    tokens meet in an expert group. ``dense_time``, ``expert_time``, ``head_time``: seconds at the peak for one token of
-    the rank; ``expert_row_time``: for one row of each routed expert that the GPU holds. ``vector_bytes``: of a hidden
-    vector. ``room``: bytes for KV beside the weights, of which a sequence holds ``held_per_token`` and
-    ``held_per_sequence``. ``cache``: bytes read for a sequence; ``decode_attention``, ``prefill_attention``: seconds at
-    the bf16 peak for a token. ``reduces``: all-reduces of a pass, with ``reduce_bytes`` a token sent by each GPU in all
-    of them, over NICs where ``reduce_remote`` is 1. ``exchanges``: layers with dispatch and combine, over NICs where
-    ``exchange_remote`` is 1, ``decode_exchange_bytes`` and ``prefill_exchange_bytes`` a token of the rank. ``link``,
-    ``nic``: rates of a GPU inside the scale-up domain and of its NICs.
+    tokens meet in an expert group. ``dense_time``, ``expert_time``, ``head_time``: seconds for one token of the rank at
+    what large matrix products reach of the peak; ``expert_row_time``: for one row of each routed expert that the GPU
+    holds. ``vector_bytes``: of a hidden vector. ``room``: bytes for KV beside the weights, of which a sequence holds
+    ``held_per_token`` and ``held_per_sequence``. ``cache``: bytes read for a sequence; ``decode_attention``,
+    ``prefill_attention``: seconds for a token at that rate in bf16. ``reduces``: all-reduces of a pass, with
+    ``reduce_bytes`` a token sent by each GPU in all of them, over NICs where ``reduce_remote`` is 1. ``exchanges``:
+    layers with dispatch and combine, over NICs where ``exchange_remote`` is 1, ``decode_exchange_bytes`` and
+    ``prefill_exchange_bytes`` a token of the rank. ``link``, ``nic``: rates of a GPU inside the scale-up domain and of
+    its NICs.
     """
 
     tp: Any
@@ -296,12 +297,17 @@ def rank(model: Model, hardware: Hardware, parallel: Parallel, kv_format: str) -
     attention = _attention_parameters(model, tp)
     head = hidden * model.vocab_size / tp
     dense = {"attention": attention, "dense": counted.dense / tp, "shared_experts": counted.shared_experts / tp}
-    peaks = {part: matrix_peak(hardware, matrix_type(getattr(size, part), model)) for part in size.__struct_fields__}
+    reached = hardware.efficiency.decode or hardware.efficiency.prefill
+    kinds = {part: matrix_type(getattr(size, part), model) for part in size.__struct_fields__}
+    peaks = {part: reached * matrix_peak(hardware, kind) for part, kind in kinds.items()}
     experts = model.experts
     shards = max(tp * dp / ep, 1)  # GPUs that share one expert
     held = counted.routed_experts / ep / shards if experts else 0.0
     chosen = counted.routed_experts * experts.top_k / experts.count / tp if experts else 0.0
-    packed = matrix_type(size.routed_experts, model) in ("fp4", "int4") and peaks["routed_experts"] == gpu.flops.bf16
+    packed = (
+        matrix_type(size.routed_experts, model) in ("fp4", "int4")
+        and getattr(gpu.flops, kinds["routed_experts"], None) is None
+    )
     blocks = sum(group.count * ((group.attention is not None) + (group.ffn is not None)) for group in model.layers)
     exchanges = model.moe_layers if experts and dp > 1 else 0
     spread = -(-ep // domain)
@@ -319,7 +325,7 @@ def rank(model: Model, hardware: Hardware, parallel: Parallel, kv_format: str) -
     return Rank(
         tp=tp,
         dp=dp,
-        hbm=gpu.hbm_bandwidth,
+        hbm=gpu.hbm_bandwidth * hardware.efficiency.hbm,
         kernels=kernel_count(model),
         old=float(gpu.flops.fp4 is None),
         weights=weights,
@@ -342,8 +348,8 @@ def rank(model: Model, hardware: Hardware, parallel: Parallel, kv_format: str) -
         held_per_token=kv_total_bytes_per_token(model, kv_format) * kv_share_per_gpu(model, parallel, kv_format),
         held_per_sequence=state_bytes_per_sequence(model, kv_format) / tp,
         cache=cache,
-        decode_attention=_times(decode_flops, 1 / gpu.flops.bf16),
-        prefill_attention=_times(prefill_flops, 1 / gpu.flops.bf16),
+        decode_attention=_times(decode_flops, 1 / peaks["plain"]),
+        prefill_attention=_times(prefill_flops, 1 / peaks["plain"]),
         reduces=blocks if tp > 1 else 0,
         reduce_bytes=blocks * 4 * hidden * (tp - 1) / tp,
         reduce_remote=float(tp > domain),

@@ -176,8 +176,8 @@ class Figure(_Record, frozen=True):
 
 
 class Equation(_Record, frozen=True):
-    """One equation: its name, MathML, LaTeX for Markdown, the right side in numbers as text or LaTeX, and where it
-    comes from.
+    """One equation: its title, and the name by which a command finds it; plain text, MathML and LaTeX; the right side
+    in numbers, and in LaTeX; where it comes from.
     """
 
     kind: ClassVar[str] = "equation"
@@ -187,6 +187,9 @@ class Equation(_Record, frozen=True):
     numbers: str = ""
     derivation: tuple[Text, ...] = ()
     latex_numbers: str = ""
+    text: str = ""
+    name: str = ""
+    source: str = ""
 
 
 class Code(_Record, frozen=True):
@@ -253,6 +256,12 @@ def table(
         widths=tuple(widths),
         head=head,
     )
+
+
+def assumed(sentences: Iterable[str], title: str = "Assumed (all figures and their sources: --json)") -> list[Block]:
+    """What an answer rests on, at its end; nothing where there are no assumptions."""
+    items = tuple(sentences)
+    return [GAP, Paragraph(title, "note"), Bullets(items, "note")] if items else []
 
 
 def figures(sections: Sequence[Section]) -> list[Figure]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -11,6 +13,7 @@ import msgspec
 from dualplan import __version__
 from dualplan.plan.calibrate import Calibration, Fitted, Parameter
 from dualplan.report.output import Output
+from dualplan.spec.parallel import Side
 from dualplan.units import show, significant
 
 if TYPE_CHECKING:
@@ -23,29 +26,41 @@ ASSUMPTIONS = [
 ]
 
 
-def output(answer: Calibration, source: str, profile: str | None, profile_file: str | None) -> Output:
-    """A calibration as an Output; ``profile``: the text of the overlay, ``profile_file``: where it was written."""
+class Profile(msgspec.Struct, frozen=True, kw_only=True):
+    """A profile with fitted values: the ``side`` it is of where the sides differ, its text, the file it went to."""
+
+    side: Side | None
+    text: str
+    file: str | None
+
+
+def output(answer: Calibration, source: str, profiles: Sequence[Profile]) -> Output:
+    """A calibration as an Output, with the profiles that hold its values."""
     rows = [_parameter_row(found) for found in answer.parameters]
     data: dict[str, Any] = {
         "schema": "dualplan/calibrate/1",
         "version": __version__,
         "hardware": answer.scenario.hardware.name,
+        "decode_hardware": answer.scenario.decode_hardware.name,
         "parameters": rows,
         "measurements": _measurement_rows(answer),
         "rms_error": answer.rms_error,
         "degrees_of_freedom": answer.degrees_of_freedom,
         "singular_values": list(answer.singular_values),
-        "profile": profile,
-        "profile_file": profile_file,
+        "profile": next((profile.text for profile in profiles if profile.side != "decode"), None),
+        "profile_file": next((profile.file for profile in profiles if profile.side != "decode"), None),
+        "decode_profile": next((profile.text for profile in profiles if profile.side == "decode"), None),
+        "decode_profile_file": next((profile.file for profile in profiles if profile.side == "decode"), None),
         "assumptions": ASSUMPTIONS,
         "sources": [source],
         "inputs_sha256": _hash(answer),
     }
-    return Output(data=data, rows=rows, text=lambda console: _print(answer, profile_file, console))
+    return Output(data=data, rows=rows, text=lambda console: _print(answer, profiles, console))
 
 
-def overlay(answer: Calibration, *, name: str, extends: str, source: str) -> str:
+def overlay(answer: Calibration, *, name: str, extends: str, source: str, side: Side | None = None) -> str:
     """A profile in YAML that lays the fitted values over the one they started from, each with where it comes from.
+    ``side``: whose profile, where those of the two sides differ.
 
     The text is JSON where a value is text, which is YAML too, so that no name can break out of it.
     """
@@ -53,16 +68,19 @@ def overlay(answer: Calibration, *, name: str, extends: str, source: str) -> str
     sources: list[str] = []
     for found in answer.changed:
         parameter = found.parameter
-        section, field = parameter.name.split(".")
+        if parameter.side != side:
+            continue
+        section, field = parameter.key.split(".")
         sections.setdefault(section, []).append(f"{field}: {_yaml_value(parameter, found.value)}")
-        sources.append(f"  {parameter.name}: {json.dumps(_provenance(answer, found, source))}")
+        sources.append(f"  {parameter.key}: {json.dumps(_provenance(answer, found, source))}")
+    hardware = answer.scenario.decode_hardware if side == "decode" else answer.scenario.hardware
     kinds = sorted({one.kind for one in answer.measurements})
     lines = [
         f"# dualplan {__version__} calibrate: {len(answer.measurements)} measurements ({', '.join(kinds)}),",
         f"# off by {_percent(answer.rms_error)} (root mean square). Values not here are those of the profile.",
         f"extends: {json.dumps(extends)}",
         f"name: {json.dumps(name)}",
-        f"title: {json.dumps(answer.scenario.hardware.title + ', calibrated')}",
+        f"title: {json.dumps(hardware.title + ', calibrated')}",
         *(f"{section}: {{{', '.join(values)}}}" for section, values in sections.items()),
         *(["sources:", *sources] if sources else []),
     ]
@@ -96,9 +114,10 @@ def _measurement_rows(answer: Calibration) -> list[dict[str, Any]]:
     rows = []
     for one, predicted, before in zip(answer.measurements, answer.predicted, answer.before, strict=True):
         given = {key: value for key, value in msgspec.to_builtins(one).items() if value is not None}
-        line, kind, value = given.pop("line"), given.pop("kind"), given.pop("value")
+        file, line, kind, value = (given.pop(key, None) for key in ("file", "line", "kind", "value"))
         rows.append(
             {
+                "file": file,
                 "line": line,
                 "kind": kind,
                 "measured": value,
@@ -130,11 +149,12 @@ def _interval(found: Fitted) -> str:
     return f"{low} .. {high}"
 
 
-def _print(answer: Calibration, profile_file: str | None, console: Console) -> None:
+def _print(answer: Calibration, profiles: Sequence[Profile], console: Console) -> None:
     changed = answer.changed
     count = len(answer.measurements)
     if changed:
-        names = f"{len(changed)} of {len(answer.parameters)} values of {answer.scenario.hardware.name} fitted"
+        kinds = dict.fromkeys((answer.scenario.hardware.name, answer.scenario.decode_hardware.name))
+        names = f"{len(changed)} of {len(answer.parameters)} values of {' and '.join(kinds)} fitted"
         console.print(f"{names} to {count} measurements", style="bold")
     else:
         console.print(f"NOTHING FITTED  {count} measurements tell none of the values", style="bold yellow")
@@ -145,13 +165,14 @@ def _print(answer: Calibration, profile_file: str | None, console: Console) -> N
         f"with the profile as it is at most {_percent(before)}"
     )
     console.print()
-    console.print(f"  {'':30}{'was':>9}{'is':>9}  95 % interval", style="bold")
+    width = max(30, *(len(found.parameter.name) + 1 for found in answer.parameters))
+    console.print(f"  {'':{width}}{'was':>9}{'is':>9}  95 % interval", style="bold")
     for found in answer.parameters:
         parameter = found.parameter
         moved = found in changed
         was, now = _value(parameter, found.prior), _value(parameter, found.value) if moved else "-"
         interval = _interval(found) if found.interval else found.status if found.status != "fitted" else "unknown"
-        console.print(f"  {parameter.name:30}{was:>9}{now:>9}  {interval}", style=None if moved else "dim")
+        console.print(f"  {parameter.name:{width}}{was:>9}{now:>9}  {interval}", style=None if moved else "dim")
     advice = [line for found in answer.parameters if (line := _advice(found))]
     if advice:
         console.print()
@@ -160,10 +181,12 @@ def _print(answer: Calibration, profile_file: str | None, console: Console) -> N
     console.print()
     _print_measurements(answer, console)
     console.print()
-    if profile_file is not None:
-        console.print(f"Written to {profile_file}", soft_wrap=True)
-        console.print("Give it as --hardware wherever a profile is asked for.")
-    elif changed:
+    for profile in profiles:
+        if profile.file is not None:
+            flag = "--decode-hardware" if profile.side == "decode" else "--hardware"
+            console.print(f"Written to {profile.file}", soft_wrap=True)
+            console.print(f"Give it as {flag} wherever a profile is asked for.")
+    if changed and not any(profile.file for profile in profiles):
         console.print("-o my-profile.yaml writes a profile with these values, for --hardware my-profile.yaml.")
 
 
@@ -178,7 +201,8 @@ def _advice(found: Fitted) -> str:
         others = " and ".join(found.with_)
         return f"{name} and {others} cannot be told apart: {name} stays {prior}. Measure {found.parameter.tells}."
     if found.status == "at its bound":
-        return f"{name} is at its bound: these measurements ask for more than it can be."
+        more = found.value > math.sqrt(found.parameter.low * found.parameter.high)
+        return f"{name} is at its bound: these measurements ask for {'more' if more else 'less'} than it can be."
     return ""
 
 

@@ -113,6 +113,9 @@ _MODULES = (placement, events, turns, pools, reads, passes, samples)
 _EQUATIONS = ("attention_work", "on_curve", "pass_time", "seen", "step_time", "token_work", "touched")
 """Functions of dualplan.model.service_times (``touched`` by way of it) that the kernel calls."""
 
+_CALLED = ("on_curve", "fitting_tokens", "chunk_attention", "cache_time", "group_step")
+"""Functions that are called, not made part of each place that needs them, which would take longer to compile."""
+
 
 @functools.cache
 def compiled() -> Kernel | None:
@@ -164,7 +167,7 @@ def _compile(numba: Any, cache: bool, prefetch: Any = None) -> Kernel:
         copy.__module__ = __name__
         # no array is made or kept inside, so references need not be counted, which would take half of the time
         options |= {"nogil": True, "_nrt": False, "error_model": "numpy", "no_cfunc_wrapper": True}
-        made = numba.njit(forceinline=True, **options)(copy)
+        made = numba.njit(forceinline=function.__name__ not in _CALLED, **options)(copy)
         namespace[function.__name__] = made
         return made
 

@@ -275,10 +275,19 @@ def uncertain(data: bytes) -> None:
 
 
 def measurements(data: bytes) -> None:
-    from dualplan.plan.measurements import parse_measurements
+    import msgspec
 
-    for one in parse_measurements(text_of(data), "fuzz.csv"):
-        assert 0 < one.value < float("inf")
+    from dualplan.plan.calibrate import fit
+    from dualplan.plan.measurement_files import read_measurements
+
+    found = read_measurements(text_of(data), "fuzz.csv").measurements
+    for one in found:
+        assert 0 < one.value < float("inf") and one.file == "fuzz.csv"
+    paper = _paper()
+    nodes = msgspec.structs.replace(paper.settings, prefill_nodes=1, decode_nodes=1)
+    engines = [one for one in found if not one.simulated][:2]
+    if engines:
+        fit(msgspec.structs.replace(paper, settings=nodes), engines, wanted=["snic.efficiency"])
 
 
 TARGETS: dict[str, Target] = {
@@ -296,5 +305,5 @@ TARGETS: dict[str, Target] = {
     "units": Target(units),
     "vary": Target(vary),
     "uncertain": Target(uncertain),
-    "measurements": Target(measurements),
+    "measurements": Target(measurements, (InputError, ConvergenceError)),
 }

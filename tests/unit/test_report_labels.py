@@ -14,13 +14,12 @@ from dualplan.spec.choices import MODES
 from dualplan.steady.resources import TITLES
 
 FOLDER = Path(dualplan.report.__file__).parent
-IMPORTED = re.compile(r"report\.capacity_review\.(labels|blocks) import")
 SOURCES = [
     source
-    for source in (*FOLDER.rglob("*.py"), *FOLDER.glob("capacity_review/templates/*"))
-    if source.suffix != ".py" or IMPORTED.search(source.read_text(encoding="utf-8"))
+    for folder in ("capacity_review", "renderers")
+    for source in (*FOLDER.glob(f"{folder}/*.py"), *FOLDER.glob(f"{folder}/report.*"))
 ]
-LITERAL = re.compile(r"""(?:say|labels)[(\[]\s*f?["']([^"']+)["']""")
+LITERAL = re.compile(r"""(?:say|labels?)[(\[]\s*f?["']([^"']+)["']""")
 
 
 def fields(text):

@@ -425,7 +425,11 @@ class Derivation:
                 seconds,
                 "s",
                 title=f"time of {title} that a turn read on the {side} side takes",
-                derivation=("bytes of the turn on it over its capacity",),
+                derivation=(
+                    "one turn after the other, at the rate at which turns fill it"
+                    if binding.name in self.problem.filling
+                    else "bytes of the turn on it over its capacity",
+                ),
             )
         if self.share:
             share = solve(self.known_problem).decode_share

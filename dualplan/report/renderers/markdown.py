@@ -112,10 +112,12 @@ class _Markdown:
         return f"{picture}\n\n{_details(self.words.label('document.figure_data'), self.table(block.table))}"
 
     def equation(self, block: Any) -> str:
-        lines = [f"**{self.t(block.title)}**", "", f"$${block.latex}$$", ""]
-        lines += [f"$${block.latex_numbers}$$", ""] if block.latex_numbers else []
-        lines += [self.t(block.numbers), ""] if block.numbers else []
-        return "\n".join(lines + [f"- {self.t(line)}" for line in block.derivation])
+        name = f" ({_code_span(block.name)})" if block.name else ""
+        numbers = f"$${block.latex_numbers}$$" if block.latex_numbers else self.t(block.numbers)
+        lines = [self.t(line) for line in block.derivation]
+        lines += [f"source: {self.t(block.source)}"] if block.source else []
+        parts = [f"**{self.t(block.title)}{name}**", f"$${block.latex}$$", numbers]
+        return "\n\n".join([*filter(None, parts), "\n".join(f"- {line}" for line in lines)])
 
     def code(self, block: Any) -> str:
         return f"```sh\n{block.text}\n```"

@@ -76,6 +76,14 @@ class _Terminal:
         for item in block.items:
             self.wrapped(f"- {self.plain(item)}", STYLES[block.role])
 
+    def equation(self, block: Any) -> None:
+        self.wrapped(self.plain(block.title), STYLES["lead"], hanging=4)
+        self.wrapped(block.text, hanging=4)
+        if block.numbers:
+            self.wrapped(block.numbers, indent=4, hanging=4)
+        for line in block.derivation:
+            self.wrapped(f"- {self.plain(line)}", STYLES["note"])
+
     def drawing(self, block: Any) -> None:
         for line in block.draw(self.width - block.indent):
             self.console.print(" " * block.indent + line, soft_wrap=True)
@@ -146,7 +154,7 @@ class _Terminal:
         self.console.print(Padding(table, (0, 0, 0, 2), expand=False), width=self.width)
 
 
-KINDS = ("paragraph", "facts", "gap", "bullets", "drawing", "code", "table")
+KINDS = ("paragraph", "facts", "gap", "bullets", "equation", "drawing", "code", "table")
 """The kinds that commands make; the others belong to reports."""
 
 
