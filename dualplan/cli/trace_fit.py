@@ -56,8 +56,8 @@ def fit(
     the trace (classes), with which a plan has the bytes and GPU seconds of a plan with the trace. -f and --json show
     the fit in other formats, which no command reads.
     """
-    from dualplan.cli.workload import document
     from dualplan.report.output import Output
+    from dualplan.report.workload import document
     from dualplan.trace.fit import fit_workload, workload_yaml
 
     options = read_options(trace_format, lenient, chars_per_token, time_unit, block_size, later_turns)

@@ -88,6 +88,7 @@ class Facts(_Record, frozen=True):
     kind: ClassVar[str] = "facts"
     items: tuple[tuple[str, Text], ...]
     room: int = 11
+    indent: int = 2
 
 
 MORE = " "
@@ -155,6 +156,7 @@ class Table(_Record, frozen=True):
     below: bool = False
     widths: tuple[int, ...] = ()
     head: Literal["lead", "note", ""] = "lead"
+    indent: int = 2
 
 
 class Figure(_Record, frozen=True):
@@ -228,6 +230,7 @@ def table(
     below: bool = False,
     widths: Sequence[int] = (),
     head: Literal["lead", "note", ""] = "lead",
+    indent: int = 2,
 ) -> Table:
     """A table; ``align`` has a letter a column, ``l`` or ``r``."""
     sides: dict[str, Align] = {"l": "left", "r": "right"}
@@ -242,6 +245,7 @@ def table(
         below=below,
         widths=tuple(widths),
         head=head,
+        indent=indent,
     )
 
 

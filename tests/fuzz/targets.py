@@ -104,7 +104,7 @@ def workload(data: bytes) -> None:
 
 
 def model(data: bytes) -> None:
-    from dualplan.cli.model import document
+    from dualplan.report.model import document
     from dualplan.report.output import Output
     from dualplan.spec.model import read_model
 
