@@ -70,7 +70,7 @@ def fit(
     if as_json or fmt is not Format.table:
         data = document(workload) | {"schema": "dualplan/trace-fit/1"}
         rows = [{"length": key, **value} for key, value in data.items() if isinstance(value, dict) and "mean" in value]
-        emit(Output(data=data, rows=rows, text=lambda console: None), fmt, as_json, file)
+        emit(Output(data=data, rows=rows), fmt, as_json, file)
     elif file is None:
         print_text(workload_yaml(workload))
     else:
@@ -166,4 +166,4 @@ def _summary(source: Workload, trajectories: Trajectories, seed: int) -> dict[st
 def _emit_summary(data: dict[str, Any]) -> None:
     from dualplan.report.output import Output
 
-    emit(Output(data=data, rows=[data], text=lambda console: None), as_json=True)
+    emit(Output(data=data, rows=[data]), as_json=True)
