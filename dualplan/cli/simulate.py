@@ -189,7 +189,7 @@ def simulation_documents(flags: ScenarioFlags, scenario: Scenario) -> dict[str, 
             run, _ = answer(flags, scenario, Call(rate=rate, **common))
             found["run"] = output(run).data
     except (InfeasibleError, InputError) as error:
-        return {"reasons": str(error).splitlines()}
+        return {"reasons": list(error.messages) or str(error).splitlines()}
     return found
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from dualplan.messages import Message, message
 from dualplan.model import collectives, compute, kv
 from dualplan.model.latency import decode_base, decode_slope, prefill_gpu_seconds
 from dualplan.model.memory import kv_bytes_left, kv_share_per_gpu, weight_bytes_per_gpu
@@ -80,7 +81,7 @@ class TurnDemand(msgspec.Struct, frozen=True, kw_only=True):
     decode_base: float
     decode_slope: float
     kv_format: str
-    compute_origin: str
+    compute_origin: Message
     decode_quadratic: float = 0.0
     passes: Passes | None = None
 
@@ -266,10 +267,10 @@ def scale_up_gpus(hardware: Hardware) -> int:
     return max(hardware.gpu.count, hardware.nvlink.domain_gpus if hardware.nvlink else 1)
 
 
-def _compute_origin(hardware: Hardware) -> str:
+def _compute_origin(hardware: Hardware) -> Message:
     """What the compute times rest on."""
-    source = source_of(hardware, "efficiency.prefill") or "no source given"
-    return f"roofline, prefill at {hardware.efficiency.prefill:g} of the peak of {hardware.name} ({source})"
+    source = source_of(hardware, "efficiency.prefill") or message("times.no_source")
+    return message("times.roofline", share=hardware.efficiency.prefill, hardware=hardware.name, source=source)
 
 
 def _decode_step(

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from dualplan.messages import Message, message
 from dualplan.model import compute, kv
 from dualplan.model.collectives import decode_collective_bytes_per_token
 from dualplan.model.demand import peak_flops, scale_up_gpus
@@ -83,12 +84,12 @@ class _Sets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Times(msgspec.Struct, frozen=True, kw_only=True):
     """Service times of one engine and one storage NIC, as the kernel takes them. Times in s, rates in B/s.
 
-    ``origin`` says in words where they come from, ``name`` names the fitted set or is ``roofline``. A pass takes
+    ``origin`` says where they come from, ``name`` names the fitted set or is ``roofline``. A pass takes
     ``pass_base`` plus the work of its slowest engine, and at least ``pass_floor`` (the roofline: its weights from HBM).
     """
 
     name: str
-    origin: str
+    origin: Message
     pass_base: float
     pass_floor: float = 0.0
     per_request: float
@@ -133,13 +134,13 @@ class Fitted(msgspec.Struct, frozen=True, kw_only=True):
         return part not in self.given
 
     @property
-    def origin(self) -> str:
-        """Where the times come from, in words."""
-        text = f"parameter set {self.chosen.model} on {self.chosen.hardware}, fitted on {self.chosen.fitted_on}"
-        for part, keys in self.given.items():
-            how = "of the profile" if part == "storage" else "from the roofline"
-            text += f"; {part} times {how} instead, for {' and '.join(keys)} {'is' if len(keys) == 1 else 'are'} given"
-        return text
+    def origin(self) -> Message:
+        """Where the times come from."""
+        instead = tuple(
+            message(f"times.{'profile' if part == 'storage' else 'roofline'}_instead", part=part, keys=keys)
+            for part, keys in self.given.items()
+        )
+        return _origin_of(self.chosen, instead)
 
 
 @functools.cache
@@ -250,7 +251,7 @@ def from_set(found: ParameterSet, layers: int) -> Times:
     """A fitted set as service times."""
     return Times(
         name=f"{found.model} on {found.hardware}",
-        origin=f"parameter set {found.model} on {found.hardware}, fitted on {found.fitted_on}",
+        origin=_origin_of(found),
         pass_base=found.pass_time_per_layer * layers,
         per_request=found.time_per_request,
         per_token=found.time_per_token,
@@ -268,6 +269,11 @@ def from_set(found: ParameterSet, layers: int) -> Times:
         handover_rate=found.handover_rate,
         redundant_experts=found.redundant_experts,
     )
+
+
+def _origin_of(found: ParameterSet, instead: tuple[Message, ...] = ()) -> Message:
+    names = {"model": found.model, "hardware": found.hardware, "runs": found.fitted_on}
+    return message("times.set", **names, instead=instead)
 
 
 def from_roofline(scenario: Scenario, prefill: Parallel, decode_parallel: Parallel) -> Times:
@@ -293,9 +299,7 @@ def from_roofline(scenario: Scenario, prefill: Parallel, decode_parallel: Parall
     collective = decode_collective_bytes_per_token(model, decode_parallel, scale_up_gpus(second))
     return Times(
         name="roofline",
-        origin=f"roofline with the efficiencies of {first.name}"
-        + (f" and {second.name}" if second.name != first.name else "")
-        + " (no fitted set for this model and hardware)",
+        origin=message("times.efficiencies", machines=tuple(dict.fromkeys((first.name, second.name)))),
         pass_base=0.0,
         pass_floor=decode_base(
             weight_bytes_per_gpu(model, prefill),

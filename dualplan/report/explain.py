@@ -111,7 +111,7 @@ def _all_symbols(answer: Evaluation, found: Sequence[Equation]) -> list[Input]:
     entries: list[Input] = []
     for equation in found:
         if equation.kind == "value":
-            entries.append(_entry(equation.name, equation.symbol, equation.value, equation.unit, equation.title))
+            entries.append(_entry(equation.name, equation.symbol, equation.value, equation.unit, str(equation.title)))
         elif equation.kind == "bound":
             ratio = QUANTITIES["pd_ratio"]
             value = answer.prefill_nodes / answer.decode_nodes
@@ -173,7 +173,7 @@ def _bound(equation: Equation) -> str:
 
 def _show_whole(equation: Equation, console: Console) -> None:
     console.print()
-    _wrapped(console, equation.title, "bold")
+    _wrapped(console, str(equation.title), "bold")
     _wrapped(console, equation.text)
     exact = f"   exactly {equation.exact}" if equation.exact and len(equation.exact) <= MOST_DIGITS else ""
     if not equation.text.endswith(equation.substituted):
@@ -221,11 +221,11 @@ def markdown(answer: Evaluation, found: Sequence[Equation]) -> str:
     for about, members in _by_group(found):
         lines += [f"## {about}", ""]
         for equation in members:
-            lines += [f"### {_escaped(equation.title)} (`{equation.name}`)", ""]
+            lines += [f"### {_escaped(str(equation.title))} (`{equation.name}`)", ""]
             lines += [f"$${equation.latex}$$", ""]
             if not equation.latex.endswith(f" {equation.substituted_latex}"):
                 lines += [f"$${_relation(equation)} {equation.substituted_latex}$$", ""]
-            lines += [f"- {_escaped(line)}" for line in equation.derivation]
+            lines += [f"- {_escaped(str(line))}" for line in equation.derivation]
             lines += [f"- source: {_escaped(equation.source)}", ""]
     lines += ["## Symbols", "", "| symbol | value | meaning |", "|---|--:|---|"]
     for entry in _symbols(found):
@@ -281,7 +281,7 @@ def latex_document(answer: Evaluation, found: Sequence[Equation]) -> str:
     for about, members in _by_group(found):
         lines.append(r"\section{" + latex_text(about) + "}")
         for equation in members:
-            lines.append(r"\subsection*{" + latex_text(equation.title) + "}")
+            lines.append(r"\subsection*{" + latex_text(str(equation.title)) + "}")
             relation = _relation(equation)
             rows = [_aligned(equation, relation)]
             if not equation.latex.endswith(f" {equation.substituted_latex}"):
@@ -289,7 +289,7 @@ def latex_document(answer: Evaluation, found: Sequence[Equation]) -> str:
             lines += [r"\begin{align*}", " \\\\\n".join(rows), r"\end{align*}"]
             if equation.derivation:
                 lines.append(r"\begin{itemize}")
-                lines += [r"\item " + latex_text(line) for line in equation.derivation]
+                lines += [r"\item " + latex_text(str(line)) for line in equation.derivation]
                 lines.append(r"\end{itemize}")
     lines += [r"\section*{Symbols}", r"\begin{itemize}"]
     for entry in symbols:

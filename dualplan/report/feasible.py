@@ -75,7 +75,7 @@ def verdict(answer: Evaluation) -> list[str]:
         inside = f"P/D {ratio_text(answer)} lies inside {_bound(found.lower, '0')} .. {_bound(found.upper, 'no limit')}"
         lines = [f"FEASIBLE   {'no link limits P/D' if found.lower is found.upper is None else inside}"]
     else:
-        lines = [f"NOT FEASIBLE   {answer.reasons[0]}", *answer.reasons[1:]]
+        lines = [f"NOT FEASIBLE   {answer.reasons[0]}", *map(str, answer.reasons[1:])]
         if only_the_range(answer):
             lines.append(f"Still      {STILL}")
     turns = answer.turns_per_s
@@ -244,8 +244,8 @@ def show_answer(
     line()
     every, matter = assumptions(answer), deciding(answer)
     wrapped(_assumed(len(every), len(every) if verbose else len(matter)), "dim")
-    for text in every if verbose else matter:
-        wrapped(f"- {text}", "dim")
+    for one in every if verbose else matter:
+        wrapped(f"- {one}", "dim")
 
 
 def _assumed(every: int, shown: int) -> str:

@@ -229,7 +229,7 @@ def _show_misses(answer: Answer, purchase: Purchase, line: Any) -> None:
     line()
     line("Nearest misses" if not purchase.plans else "Not among them", "bold")
     for miss in purchase.misses[:MISSES]:
-        line(f"{miss.kind.name}: {' '.join(miss.reasons)}", hanging=2)
+        line(f"{miss.kind.name}: {' '.join(map(str, miss.reasons))}", hanging=2)
     left = len(purchase.misses) - MISSES
     if left > 0:
         line(f"and {left} more kinds of nodes (--json)", hanging=2)
@@ -308,17 +308,18 @@ def upgrade_lines(found: Upgrades) -> list[str]:
         if upgrade.gain > 0 and not of_one_side.get(upgrade.key, -1.0) > upgrade.gain * (1 - 1e-9)
     ]
     lines += [f"{100 * upgrade.gain:+6.1f} %   {_upgrade(upgrade)}" for upgrade in useful]
-    idle = [upgrade.title for upgrade in found.upgrades if upgrade.gain == 0 and "every node" in upgrade.title]
+    every = "upgrade.every_node"
+    idle = [str(one.title) for one in found.upgrades if one.gain == 0 and one.title.code == every]
     if idle:
         lines.append("No gain    from " + ", ".join(idle))
-    unknown = [title for title in found.unknown if "every node" in title]
+    unknown = [str(title) for title in found.unknown if title.code == every]
     if unknown:
         lines.append(f"Not known  {', '.join(unknown)}: times are a fitted set, which does not say how they scale")
     return lines
 
 
 def _one_side(upgrade: Upgrade) -> bool:
-    return upgrade.title.endswith((" on each prefill node", " on each decode node"))
+    return upgrade.title.code == "upgrade.each_node"
 
 
 def _upgrade(upgrade: Upgrade) -> str:
@@ -358,7 +359,7 @@ def markdown(answer: Answer) -> str:
         lines.append("No candidate does what is asked.")
     if purchase is not None:
         lines += ["", *(f"- dropped: {rejection(plan)}" for plan in purchase.rejected)]
-        lines += [f"- {miss.kind.name}: {' '.join(miss.reasons)}" for miss in purchase.misses]
+        lines += [f"- {miss.kind.name}: {' '.join(map(str, miss.reasons))}" for miss in purchase.misses]
     if answer.fleet is not None:
         lines += ["", *(f"- {' '.join(text.split())}" for text in fleet_lines(answer.fleet))]
     if answer.upgrades is not None:

@@ -46,7 +46,7 @@ def show_answer(answer: Answer, documents: Sequence[dict[str, Any]], console: Co
     console.print()
     console.print("  Assumed (all figures and their sources: --json)", style="dim")
     for line in assumptions(answer, *answer.shown):
-        console.print(_wrapped(line, console.width))
+        console.print(_wrapped(str(line), console.width))
 
 
 def _notes(documents: Sequence[dict[str, Any]]) -> list[str]:

@@ -6,11 +6,12 @@ Nothing here is an equation of its own: traffic, closed form, throughput and lat
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from dualplan.errors import InputError
+from dualplan.messages import Message, message
 from dualplan.model.closed_form import pair_traffic_decode_read, pair_traffic_prefill_read
 from dualplan.model.demand import SideMemory, TurnDemand
 from dualplan.model.elementwise import maximum, minimum
@@ -37,7 +38,7 @@ from dualplan.steady.problem import (
     solve,
 )
 from dualplan.steady.ranges import Ranges, ranges
-from dualplan.steady.reasons import Reason, misfits, no_room, reasons_of
+from dualplan.steady.reasons import in_few_words, misfits, no_room, reasons_of
 from dualplan.steady.resources import cnic_bandwidth, storage_bandwidth
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     load: float
     capacity: float
     utilization: float
-    detail: str = ""
+    detail: Message | Literal[""] = ""
 
 
 class Bottleneck(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +70,7 @@ class Bottleneck(msgspec.Struct, frozen=True, kw_only=True):
     resource: str | None
     side: str | None = None
     utilization: float | None = None
-    detail: str = ""
+    detail: Message | Literal[""] = ""
     next: str | None = None
     next_gain: float | None = None
 
@@ -129,8 +130,8 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
 
     ``pairs``: the flow problem over all pairs of nodes, where it was solved; ``turns_per_s`` is its rate if nodes of a
     side differ, else that of the closed form. ``classes``: of a mix; then ``scenario`` and ``demand`` hold the mean
-    over the classes, and latencies are those of the slowest class. ``reasons``: why it is not feasible, in sentences;
-    ``why_not``: the same in a few words each.
+    over the classes, and latencies are those of the slowest class. ``reasons``: why it is not feasible; ``why_not``:
+    the same in a few words each.
     """
 
     scenario: Scenario
@@ -155,8 +156,8 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     pairs: PairRates | None
     demand_check: DemandCheck | None
     feasible: bool
-    reasons: tuple[str, ...]
-    why_not: tuple[str, ...]
+    reasons: tuple[Message, ...]
+    why_not: tuple[Message, ...]
     splits: tuple[Split, ...] = ()
     classes: tuple[ClassRate, ...] = ()
 
@@ -200,14 +201,14 @@ def answer_of(
     setup: Setup,
     problem: Problem,
     rate: Rate,
-    missing: dict[str, str],
+    missing: dict[str, Message],
     *,
     found: Ranges,
     basic: Any,
     ttft: float,
     pairs: PairRates | None = None,
     classes: tuple[ClassRate, ...] = (),
-    slow: Sequence[Reason] = (),
+    slow: Sequence[Message] = (),
 ) -> Evaluation:
     """The answer from its parts: the problem and its rate, ``missing`` room by side, ranges, the rate under mode basic.
 
@@ -247,9 +248,9 @@ def answer_of(
         pairs=pairs,
         demand_check=check,
         feasible=not (missing or reasons),
-        reasons=(*missing.values(), *(reason.text for reason in reasons)),
+        reasons=(*missing.values(), *reasons),
         # without room there is no rate, and nothing else to look at
-        why_not=tuple(no_room(side) for side in missing) or tuple(reason.short for reason in reasons),
+        why_not=tuple(no_room(side) for side in missing) or tuple(map(in_few_words, reasons)),
         classes=classes,
     )
 
@@ -332,9 +333,12 @@ def _share(load: float, capacity: float) -> float:
 
 def _pair_loads(rates: PairRates) -> tuple[Load, ...]:
     """Loads by class of nodes, the NICs of a class together."""
-    totals: dict[tuple[str, str, str | None, str], tuple[float, float]] = {}
+    totals: dict[tuple[str, Message, str | None, str], tuple[float, float]] = {}
     for resource, label, load, capacity in rates.loads:
-        key = (resource.name, f"{label}, {resource.detail}" if resource.detail else label, resource.side, resource.unit)
+        detail = label
+        if resource.detail:
+            detail = message("detail.of_nodes", nodes=label, detail=resource.detail)
+        key = (resource.name, detail, resource.side, resource.unit)
         before = totals.get(key, (0.0, 0.0))
         totals[key] = (before[0] + load, before[1] + capacity)
     return tuple(
@@ -415,7 +419,7 @@ def unloaded_ttft(setup: Setup, problem: Problem, share: Any) -> Any:
     return unloaded_time_to_first_token(passes.base, work, reading)
 
 
-def bottleneck_of(problem: Problem, rate: Rate, missing: dict[str, str]) -> Bottleneck:
+def bottleneck_of(problem: Problem, rate: Rate, missing: dict[str, Message]) -> Bottleneck:
     """What binds a problem at its best rate, and what would bind next."""
     if missing:
         return Bottleneck(resource=f"{next(iter(missing))}_hbm", side=next(iter(missing)))

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 import dualplan
+from dualplan.messages import message
 from dualplan.report.capacity_review import render
 from dualplan.report.capacity_review.assemble import report
-from dualplan.report.capacity_review.blocks import Typed, figures
+from dualplan.report.capacity_review.blocks import Prose, Typed, figures
 from dualplan.report.capacity_review.findings import review
 from dualplan.report.capacity_review.labels import Labels
 from dualplan.report.capacity_review.render import html, markdown
@@ -192,6 +193,21 @@ def test_names_are_isolated_from_the_direction_of_the_text():
     assert f"<bdi>{RIGHT_TO_LEFT}</bdi>" in text
     written, _ = markdown(made(label=RIGHT_TO_LEFT), Labels("en"), "f")
     assert f"\u2068{RIGHT_TO_LEFT}\u2069" in written
+
+
+def test_names_in_messages_are_escaped_and_isolated():
+    told = Prose(message("machine.shares_cnic", machine="\u05e9<b>*x*"))
+    labels = Labels("zh")
+    assert render._HtmlWords(labels).text(told) == "<bdi>\u05e9&lt;b&gt;*x*</bdi>：存储流量与计算网卡共用"
+    written = render._MarkdownWords(labels).text(told)
+    assert written == "\u2068\u05e9&lt;b&gt;\\*x\\*\u2069：存储流量与计算网卡共用"
+
+
+def test_what_has_no_code_is_marked_as_english():
+    told = Prose("snic.rate: is <odd>")
+    page = render._HtmlWords(Labels("zh")).text(told)
+    assert page == '<span dir="auto" lang="en">snic.rate: is &lt;odd&gt;</span>'
+    assert render._MarkdownWords(Labels("zh")).plain(told) == "snic.rate: is <odd>"
 
 
 def test_long_names_are_cut_and_say_so():

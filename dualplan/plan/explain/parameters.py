@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from dualplan.errors import InputError, did_you_mean
+from dualplan.messages import Message, message
 from dualplan.model.demand import side_memory
 from dualplan.model.symbolic import value_of
 from dualplan.spec.hardware import Hardware
@@ -29,7 +30,7 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     key: str
     unit: str
-    meaning: str
+    meaning: Message
     read: Callable[[Setup], Any]
     put: Callable[[Setup, Any], Setup]
     least: float = 0.0
@@ -38,33 +39,28 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
     workload: bool = False
 
 
-# name, key path inside a hardware profile, unit, meaning, most, whole
-_MACHINE: tuple[tuple[str, str, str, str, float | None, bool], ...] = (
-    ("snic_count", "snic.count", "1", "storage NICs of a node", None, True),
-    ("snic_rate", "snic.rate", "B/s", "line rate of a storage NIC", None, False),
-    ("snic_efficiency", "snic.efficiency", "1", "reachable share of a storage NIC's line rate", 1.0, False),
-    ("time_per_read", "snic.time_per_read", "s", "fixed time of a storage NIC per read", None, False),
-    ("cnic_bandwidth", "cnic.rate", "B/s", "line rate of a compute NIC", None, False),
-    ("cnic_count", "cnic.count", "1", "compute NICs of a node", None, True),
-    ("cnic_efficiency", "cnic.efficiency", "1", "reachable share of a compute NIC's line rate", 1.0, False),
-    ("dram_bandwidth", "dram.bandwidth", "B/s", "host memory bandwidth of a node", None, False),
-    ("kv_buffer", "dram.kv_buffer", "B", "host memory of a node for KV in flight", None, False),
-    ("hbm_capacity", "gpu.hbm_capacity", "B", "HBM of a GPU", None, False),
-    ("hbm_bandwidth", "gpu.hbm_bandwidth", "B/s", "HBM bandwidth of a GPU", None, False),
-    ("store_read_bandwidth", "storage.read_bandwidth", "B/s", "read bandwidth of the whole store", None, False),
-    ("store_write_bandwidth", "storage.write_bandwidth", "B/s", "write bandwidth of the whole store", None, False),
-    ("read_latency", "storage.latency", "s", "latency of the store", None, False),
-    ("prefill_efficiency", "efficiency.prefill", "1", "reachable share of the peak in prefill", 1.0, False),
-    ("attention_efficiency", "efficiency.attention", "1", "reachable share of the peak in attention", 1.0, False),
-    ("decode_efficiency", "efficiency.decode", "1", "reachable share of the peak in decode", 1.0, False),
-    ("hbm_efficiency", "efficiency.hbm", "1", "reachable share of the HBM bandwidth", 1.0, False),
-    ("decode_layer_time", "efficiency.decode_layer_time", "s", "fixed time of a layer of a decode step", None, False),
+# name, key path inside a hardware profile, unit, most, whole
+_MACHINE: tuple[tuple[str, str, str, float | None, bool], ...] = (
+    ("snic_count", "snic.count", "1", None, True),
+    ("snic_rate", "snic.rate", "B/s", None, False),
+    ("snic_efficiency", "snic.efficiency", "1", 1.0, False),
+    ("time_per_read", "snic.time_per_read", "s", None, False),
+    ("cnic_bandwidth", "cnic.rate", "B/s", None, False),
+    ("cnic_count", "cnic.count", "1", None, True),
+    ("cnic_efficiency", "cnic.efficiency", "1", 1.0, False),
+    ("dram_bandwidth", "dram.bandwidth", "B/s", None, False),
+    ("kv_buffer", "dram.kv_buffer", "B", None, False),
+    ("hbm_capacity", "gpu.hbm_capacity", "B", None, False),
+    ("hbm_bandwidth", "gpu.hbm_bandwidth", "B/s", None, False),
+    ("store_read_bandwidth", "storage.read_bandwidth", "B/s", None, False),
+    ("store_write_bandwidth", "storage.write_bandwidth", "B/s", None, False),
+    ("read_latency", "storage.latency", "s", None, False),
+    ("prefill_efficiency", "efficiency.prefill", "1", 1.0, False),
+    ("attention_efficiency", "efficiency.attention", "1", 1.0, False),
+    ("decode_efficiency", "efficiency.decode", "1", 1.0, False),
+    ("hbm_efficiency", "efficiency.hbm", "1", 1.0, False),
+    ("decode_layer_time", "efficiency.decode_layer_time", "s", None, False),
 )
-_LENGTHS = {
-    "context": "cached context of a turn",
-    "append": "tokens that a turn appends",
-    "generated": "tokens that a turn generates",
-}
 BOTH = ("prefill", "decode")
 _OF_ONE_SIDE = ("snic.", "cnic.", "dram.", "gpu.")
 
@@ -81,7 +77,8 @@ def _with_key(hardware: Hardware, key: str, value: Any) -> Hardware:
     return msgspec.structs.replace(hardware, **{section: part})
 
 
-def _machine(name: str, key: str, unit: str, meaning: str, most: float | None, whole: bool, side: str) -> Parameter:
+def _machine(name: str, key: str, unit: str, most: float | None, whole: bool, side: str) -> Parameter:
+    meaning = message(f"parameter.{name}")
     sides = (side,) if side else BOTH
 
     def read(setup: Setup) -> Any:
@@ -103,7 +100,7 @@ def _machine(name: str, key: str, unit: str, meaning: str, most: float | None, w
         name=f"{side}_{name}" if side else name,
         key=f"{side}_hardware.{key}" if side else f"hardware.{key}",
         unit=unit,
-        meaning=f"{meaning}, {side} side" if side else meaning,
+        meaning=message("parameter.of_side", what=meaning, side=side) if side else meaning,
         read=read,
         put=put,
         most=most,
@@ -123,7 +120,7 @@ def with_workload(setup: Setup, workload: Workload) -> Setup:
     return msgspec.structs.replace(setup, scenario=msgspec.structs.replace(setup.scenario, workload=workload))
 
 
-def _length(name: str, meaning: str) -> Parameter:
+def _length(name: str) -> Parameter:
     def read(setup: Setup) -> float:
         return float(getattr(per_turn_means(setup.scenario.workload), name))
 
@@ -131,11 +128,17 @@ def _length(name: str, meaning: str) -> Parameter:
         return with_workload(setup, scaled_to(setup.scenario.workload, {name: float(value)}))
 
     return Parameter(
-        name=name, key=f"workload.{name}", unit="tokens", meaning=meaning, read=read, put=put, workload=True
+        name=name,
+        key=f"workload.{name}",
+        unit="tokens",
+        meaning=message(f"parameter.{name}"),
+        read=read,
+        put=put,
+        workload=True,
     )
 
 
-def _setting(name: str, meaning: str, *, least: float = 0.0, most: float | None = None) -> Parameter:
+def _setting(name: str, *, least: float = 0.0, most: float | None = None) -> Parameter:
     def put(setup: Setup, value: Any) -> Setup:
         settings = msgspec.structs.replace(setup.scenario.settings, **{name: value})
         return msgspec.structs.replace(setup, scenario=msgspec.structs.replace(setup.scenario, settings=settings))
@@ -144,7 +147,7 @@ def _setting(name: str, meaning: str, *, least: float = 0.0, most: float | None 
         name=name,
         key=name,
         unit="1",
-        meaning=meaning,
+        meaning=message(f"parameter.{name}"),
         read=lambda setup: getattr(setup.scenario.settings, name),
         put=put,
         least=least,
@@ -168,7 +171,7 @@ def _nodes(side: str) -> Parameter:
         name=field,
         key=field,
         unit="1",
-        meaning=f"{side} nodes, each with the parallelism of now",
+        meaning=message("parameter.nodes", side=side),
         read=lambda setup: getattr(setup, field),
         put=lambda setup, value: msgspec.structs.replace(setup, **{field: value}),
         whole=True,
@@ -178,19 +181,19 @@ def _nodes(side: str) -> Parameter:
 def _known() -> dict[str, Parameter]:
     found = [_machine(*row, "") for row in _MACHINE]
     found += [_machine(*row, side) for side in BOTH for row in _MACHINE if row[1].startswith(_OF_ONE_SIDE)]
-    found += [_length(name, meaning) for name, meaning in _LENGTHS.items()]
+    found += [_length(name) for name in ("context", "append", "generated")]
     found += [
-        _setting("residency", "share of a turn's prefix that still is on the decode node", most=1.0),
-        _setting("pool_share", "share of the hits that a DRAM pool serves", most=1.0),
+        _setting("residency", most=1.0),
+        _setting("pool_share", most=1.0),
         msgspec.structs.replace(
-            _setting("balance", "largest over mean load of a storage NIC", least=1.0),
+            _setting("balance", least=1.0),
             read=lambda setup: balance_factor(setup.scenario, setup.scenario.settings.mode),
         ),
         Parameter(
             name="collective_load",
             key="collective_load",
             unit="1",
-            meaning="share of the compute NICs that collectives take",
+            meaning=message("parameter.collective_load"),
             read=_read_load,
             put=_put_load,
             most=1.0,
@@ -201,7 +204,7 @@ def _known() -> dict[str, Parameter]:
             name="pd_ratio",
             key="prefill_nodes/decode_nodes",
             unit="1",
-            meaning="prefill nodes per decode node",
+            meaning=message("parameter.pd_ratio"),
             read=lambda setup: setup.prefill_nodes / setup.decode_nodes,
             put=lambda setup, value: msgspec.structs.replace(setup, prefill_nodes=value * setup.decode_nodes),
         ),

@@ -104,7 +104,7 @@ def simulate_point(scenario: Scenario, call: Simulated, pairs: Mapping[str, str]
 
 
 def _in_words(missed: Sequence[Miss]) -> str | None:
-    return "; ".join(miss.text for miss in missed) or None
+    return "; ".join(str(miss.text) for miss in missed) or None
 
 
 @lru_cache(maxsize=16)

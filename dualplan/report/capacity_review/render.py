@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from string import Formatter
 from typing import TYPE_CHECKING, Any
 
 from dualplan.errors import printable
-from dualplan.report.capacity_review.blocks import Document, Name, Prose, Say, Text, Typed, figures
+from dualplan.messages import Message, parts
+from dualplan.messages import text as in_words
+from dualplan.report.capacity_review.blocks import Document, Name, Prose, Text, Typed, figures
 from dualplan.report.capacity_review.labels import Labels
-from dualplan.report.capacity_review.phrases import chinese
 from dualplan.report.figures.drawing import themed
 from dualplan.report.output import clean
 
@@ -72,6 +72,10 @@ def shortened(name: Name) -> str:
     return text if len(text) <= name.longest else f"{text[: name.longest - 20]}… ({len(text):,})"
 
 
+def _name(text: str) -> Text:
+    return printable(text) if text.isascii() else Name(text, LONGEST_TITLE)
+
+
 class _Words:
     """Texts in one language, as plain text."""
 
@@ -79,18 +83,24 @@ class _Words:
         self.labels = labels
 
     def said(self, prose: Prose) -> Text | None:
-        """A sentence of the program in the language of the report; None where it stays as it is."""
-        return None if self.labels.language == "en" else chinese(prose.text)
+        """A message in the language of the report, names in it apart; None for what is in English."""
+        if self.labels.language == "en" or isinstance(prose.text, str):
+            return None
+        return tuple(parts(prose.text, self.labels.language, _name))
+
+    def parts(self, message: Message) -> Text:
+        """A message in the language of the report, its values as they are."""
+        return tuple(parts(message, self.labels.language))
 
     def plain(self, text: Any) -> str:
         """A text without any markup, for titles and attributes."""
-        if isinstance(text, Say):
-            return self.labels[text.key].format(**{key: self.plain(value) for key, value in text.values.items()})
+        if isinstance(text, Message):
+            return self.plain(self.parts(text))
         if isinstance(text, Name):
             return shortened(text)
         if isinstance(text, Prose):
             said = self.said(text)
-            return printable(text.text) if said is None else self.plain(said)
+            return printable(in_words(text.text)) if said is None else self.plain(said)
         if isinstance(text, Typed):
             return printable(text.text)
         if isinstance(text, tuple):
@@ -104,9 +114,8 @@ class _HtmlWords(_Words):
     def text(self, text: Any) -> Markup:
         from markupsafe import Markup, escape
 
-        if isinstance(text, Say):
-            values = {key: self.text(value) for key, value in text.values.items()}
-            return Markup(escape(self.labels[text.key])).format(**values)
+        if isinstance(text, Message):
+            return self.text(self.parts(text))
         if isinstance(text, Name):
             shown = shortened(text)
             whole = printable(text.text)[:LONGEST_TITLE]
@@ -117,7 +126,7 @@ class _HtmlWords(_Words):
             if said is not None:
                 return self.text(said)
             language = Markup(' lang="en"') if self.labels.language != "en" else ""
-            return Markup('<span dir="auto"{}>{}</span>').format(language, printable(text.text))
+            return Markup('<span dir="auto"{}>{}</span>').format(language, printable(in_words(text.text)))
         if isinstance(text, Typed):
             return Markup('<code dir="ltr">{}</code>').format(printable(text.text))
         if isinstance(text, tuple):
@@ -129,15 +138,14 @@ class _MarkdownWords(_Words):
     """What Markdown would read as markup is escaped; names with other directions are isolated by characters."""
 
     def text(self, text: Any) -> str:
-        if isinstance(text, Say):
-            pieces = Formatter().parse(self.labels[text.key])
-            return "".join(_marked(said) + (self.text(text.values[key]) if key else "") for said, key, *_ in pieces)
+        if isinstance(text, Message):
+            return self.text(self.parts(text))
         if isinstance(text, Name):
             shown = _marked(shortened(text))
             return f"\u2068{shown}\u2069" if _has_right_to_left(shown) else shown
         if isinstance(text, Prose):
             said = self.said(text)
-            return _marked(printable(text.text)) if said is None else self.text(said)
+            return _marked(printable(in_words(text.text))) if said is None else self.text(said)
         if isinstance(text, Typed):
             return _code_span(printable(text.text))
         if isinstance(text, tuple):
