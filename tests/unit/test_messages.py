@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 from string import Formatter
 
+import msgspec
 import pytest
 
 import dualplan
@@ -14,6 +15,7 @@ from dualplan.nomenclature import QUANTITIES
 from dualplan.plan.assumptions import assumptions
 from dualplan.plan.explain.derivations import equations
 from dualplan.plan.explain.parameters import PARAMETERS
+from dualplan.plan.purchase.cost import Prices, price_origin
 from dualplan.plan.purchase.upgrades import upgrades
 from dualplan.steady.answer import evaluate
 from tests.cli.runner import PAPER
@@ -165,6 +167,21 @@ def test_what_can_be_changed_is_said_in_chinese():
         assert re.search("[\u4e00-\u9fff]", said(parameter.meaning))
     for upgrade in upgrades(dualplan.load(PAPER, ["hardware=dgx-h100", "decode_hardware=dgx-h200"])).upgrades:
         assert re.search("[\u4e00-\u9fff]", said(upgrade.title))
+
+
+def test_origins_of_prices_are_said_in_chinese():
+    plain = dualplan.load(PAPER).hardware
+    bought = msgspec.structs.replace(plain, cost=msgspec.structs.replace(plain.cost, price=2e5, power=None))
+    rented = msgspec.structs.replace(plain, cost=msgspec.structs.replace(plain.cost, price_per_hour=98.0))
+    found = {
+        price_origin(plain, Prices()),
+        price_origin(plain, Prices(per_hour={plain.name: 1.0})),
+        price_origin(rented, Prices()),
+        price_origin(bought, Prices()),
+        price_origin(bought, Prices(lifetime_hours=1.0)),
+        price_origin(bought, Prices(lifetime_hours=1.0, energy=0.1)),
+    }
+    assert len({said(origin) for origin in found}) == 6
 
 
 def test_english_names_of_quantities_are_those_of_the_nomenclature():
