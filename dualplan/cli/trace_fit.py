@@ -100,7 +100,7 @@ def generate(
     if as_json:
         _emit_summary(data)
     for text in trajectories.notes:
-        note(text)
+        note(str(text))
     turns = data["per_turn"]
     note(
         f"{count:,} trajectories of {source.name or workload}, {data['turns']:,} turns; means over turns:"

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from dualplan.messages import Message, message
 from dualplan.model import collectives, kv
 from dualplan.model.latency import DecodeStep, read_time
 from dualplan.model.memory import kv_bytes_left, kv_share_per_gpu, weight_bytes_per_gpu
@@ -82,7 +83,7 @@ class TurnDemand(msgspec.Struct, frozen=True, kw_only=True):
     decode_base: float
     decode_slope: float
     kv_format: str
-    compute_origin: str
+    compute_origin: Message
     decode_quadratic: float = 0.0
     decode_experts: float = 0.0
     expert_share: float = 0.0
@@ -341,7 +342,7 @@ def _longer_generate_more(workload: Workload, mix: tuple[Turn, ...]) -> float:
     return both / (length * generated) if generated else 1.0
 
 
-def _compute_origin(hardware: Hardware) -> str:
+def _compute_origin(hardware: Hardware) -> Message:
     """What the compute times rest on."""
-    source = source_of(hardware, "efficiency.prefill") or "no source given"
-    return f"roofline, prefill at {hardware.efficiency.prefill:g} of the peak of {hardware.name} ({source})"
+    source: Message | str = source_of(hardware, "efficiency.prefill") or message("times.no_source")
+    return message("times.roofline", share=hardware.efficiency.prefill, hardware=hardware.name, source=source)

@@ -12,12 +12,13 @@ from typing import Any
 
 import msgspec
 
+from dualplan.messages import Message, message
 from dualplan.model import compute, kv
 from dualplan.model.collectives import decode_collective_bytes_per_token
 from dualplan.model.elementwise import maximum, minimum
 from dualplan.model.latency import decode_base, decode_slope, touched
 from dualplan.model.memory import kv_share_per_gpu, weight_bytes_per_gpu
-from dualplan.spec.fitted_sets import Fitted, ParameterSet
+from dualplan.spec.fitted_sets import Fitted, ParameterSet, origin_of
 from dualplan.spec.hardware import Gpu, Hardware
 from dualplan.spec.layers import Attention, Compressed, GroupedQuery, Latent
 from dualplan.spec.model import Model
@@ -115,7 +116,7 @@ def _spans(attention: Attention | None) -> tuple[float, ...]:
 class ServiceTimes(msgspec.Struct, frozen=True, kw_only=True):
     """Service times of a prefill engine, a decode engine and a storage NIC. Times in s, rates in B/s.
 
-    ``name`` names a fitted set or is ``roofline``; ``origin`` says in words where the times come from.
+    ``name`` names a fitted set or is ``roofline``; ``origin`` says where the times come from.
 
     Prefill: a pass takes ``pass_base``, ``pass_experts`` for the experts that its tokens touch, and the work of its
     slowest engine, at least ``pass_floor`` (:func:`pass_time`). A request takes ``per_request``, ``per_token`` for each
@@ -131,7 +132,7 @@ class ServiceTimes(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
-    origin: str
+    origin: Message
     pass_base: Any = 0.0
     pass_experts: Any = 0.0
     pass_floor: Any = 0.0
@@ -249,7 +250,7 @@ def from_set(fit: ParameterSet, layers: int) -> ServiceTimes:
     """A fitted set as service times."""
     return ServiceTimes(
         name=f"{fit.model} on {fit.hardware}",
-        origin=f"parameter set {fit.model} on {fit.hardware}, fitted on {fit.fitted_on}",
+        origin=origin_of(fit),
         pass_base=fit.pass_time_per_layer * layers,
         per_request=fit.time_per_request,
         per_token=fit.time_per_token,
@@ -327,9 +328,7 @@ def from_roofline(
     spans = attention_spans(model)
     return ServiceTimes(
         name="roofline",
-        origin=f"roofline with the efficiencies of {first.name}"
-        + (f" and {second.name}" if second.name != first.name else "")
-        + " (no fitted set for this model and hardware)",
+        origin=message("times.efficiencies", machines=tuple(dict.fromkeys((first.name, second.name)))),
         pass_floor=decode_base(reach.prefill_weights, reach.prefill_hbm_rate, layers, reach.prefill_layer_time),
         per_token=gemm / (reach.gemm_rate * prefill.tp),
         attention=curve_through(lambda context: compute.attention_flops(model, 1, context) / attention_rate, spans),

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualplan.errors import InputError
+from dualplan.messages import Message
 from dualplan.model.collectives import decode_collective_bytes_per_token, prefill_collective_bytes_per_token
 from dualplan.model.service_times import scale_up_gpus
 from dualplan.model.traffic import SIDES, Bytes, loads, steps
@@ -120,7 +121,7 @@ class ResourceUse(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
-    detail: str
+    detail: Message | str
     utilization: float
     peak: float
     max_over_mean: float | None
@@ -148,7 +149,7 @@ class _Link(msgspec.Struct, frozen=True):
     """One link or bus of a side: share of it that a byte a second of each quantity moved takes, per node."""
 
     name: str
-    detail: str
+    detail: Message | str
     side: int
     shares: Floats
 
@@ -156,7 +157,7 @@ class _Link(msgspec.Struct, frozen=True):
 def _links(result: Result) -> list[_Link]:
     """Links and buses of both sides, from the step table. Shares have shape (nodes, 8): differing nodes differ."""
     laid = result.cluster
-    found: dict[tuple[str, str], _Link] = {}
+    found: dict[tuple[str, Message | str], _Link] = {}
     for side, (hardware, layout) in enumerate(
         ((laid.scenario.hardware, laid.prefill), (laid.scenario.decode_hardware, laid.decode))
     ):
@@ -174,7 +175,7 @@ def _links(result: Result) -> list[_Link]:
     return sorted(found.values(), key=lambda link: (ORDER.index(link.name), link.side))
 
 
-def _node_shares(laid: Cluster, side: int, hardware: Hardware) -> dict[tuple[str, str], Floats]:
+def _node_shares(laid: Cluster, side: int, hardware: Hardware) -> dict[tuple[str, Message | str], Floats]:
     """Of each link of one node: the share that a byte a second of each quantity takes, by the side that reads."""
     scenario, settings = laid.scenario, laid.scenario.settings
     table = steps(laid.mode, staging=settings.staging, copy=settings.copy, persist=settings.persist)
@@ -184,7 +185,7 @@ def _node_shares(laid: Cluster, side: int, hardware: Hardware) -> dict[tuple[str
         hardware=hardware, side=SIDES[side], nodes=1, kv_share=float(kv_share(hardware, load)), read_rate=1.0
     )
     shares_cnic = (scenario.hardware.snic.shares_cnic, scenario.decode_hardware.snic.shares_cnic)
-    found: dict[tuple[str, str], Floats] = {}
+    found: dict[tuple[str, Message | str], Floats] = {}
     for path, rows in table.items():
         for quantity, amounts in enumerate(_units(laid, collectives=given is None)):
             charged = {name: (value, 0) for name, value in loads(rows, amounts, shares_cnic=shares_cnic).items()}
@@ -227,7 +228,7 @@ class _Part(msgspec.Struct, frozen=True):
     """
 
     name: str
-    detail: str
+    detail: Message | str
     simulated: bool
     gauge: bool
     parts: float

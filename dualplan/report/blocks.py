@@ -13,16 +13,11 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
+from dualplan.messages import Message, message
+
 
 class _Record(msgspec.Struct, frozen=True):
     pass
-
-
-class Say(_Record, frozen=True):
-    """A sentence of the table of labels, with values for the names in braces."""
-
-    key: str
-    values: dict[str, Any] = {}
 
 
 class Name(_Record, frozen=True):
@@ -33,12 +28,12 @@ class Name(_Record, frozen=True):
 
 
 class Prose(_Record, frozen=True):
-    """A sentence that the program makes in English for every output, such as an assumption.
+    """What another part of the program says, such as an assumption: its values may be names of any kind.
 
-    Reports in other languages say it in theirs where phrases.yaml has it.
+    As text it is in English in every language, such as an error.
     """
 
-    text: str
+    text: Message | str
 
 
 class Typed(_Record, frozen=True):
@@ -54,21 +49,20 @@ class Formula(_Record, frozen=True):
     text: str
 
 
-Text = str | Say | Name | Prose | Typed | Formula | tuple[Any, ...]
+Text = str | Message | Name | Prose | Typed | Formula | tuple[Any, ...]
 Align = Literal["left", "right"]
 
 
-def prose(sentences: Iterable[str]) -> Text:
+say = message
+"""A labelled sentence: ``say("answer.speedup", times="1.9×")``; its values are texts."""
+
+
+def prose(sentences: Iterable[Message | str]) -> Text:
     """Sentences of the program, one after the other."""
     row: list[Text] = []
     for sentence in sentences:
         row += [" ", Prose(sentence)] if row else [Prose(sentence)]
     return tuple(row)
-
-
-def say(key: str, /, **values: Any) -> Say:
-    """A labelled sentence: ``say("answer.speedup", times="1.9×")``."""
-    return Say(key, values)
 
 
 Role = Literal["", "title", "heading", "lead", "good", "bad", "warning", "note"]

@@ -202,7 +202,7 @@ def remarks(compared: Compared) -> list[str]:
     for name, answer in zip(compared.names, compared.answers, strict=True):
         still = [f"Still {STILL}."] if only_the_range(answer) else []
         if answer.reasons:
-            lines.append(" ".join([f"{name}:", *answer.reasons, *still]))
+            lines.append(" ".join([f"{name}:", *map(str, answer.reasons), *still]))
         check = answer.demand_check
         text = None if check is None else near_limit(check.utilization, LEAVE_ROOM if answer.classes else SIMULATE)
         near += [(name, text)] if text else []

@@ -82,7 +82,7 @@ def _all_symbols(answer: Evaluation, found: Sequence[Equation]) -> list[Input]:
     entries: list[Input] = []
     for equation in found:
         if equation.kind == "value":
-            entries.append(_entry(equation.name, equation.symbol, equation.value, equation.unit, equation.title))
+            entries.append(_entry(equation.name, equation.symbol, equation.value, equation.unit, str(equation.title)))
         elif equation.kind == "bound":
             ratio = QUANTITIES["pd_ratio"]
             value = answer.prefill_nodes / answer.decode_nodes

@@ -72,7 +72,7 @@ def ratio_text(answer: Evaluation) -> str:
 def verdict(answer: Evaluation) -> list[str]:
     """The answer in a line, or in one for each reason."""
     if not answer.feasible:
-        return [f"NOT FEASIBLE   {answer.reasons[0]}", *answer.reasons[1:]]
+        return [f"NOT FEASIBLE   {answer.reasons[0]}", *map(str, answer.reasons[1:])]
     found = answer.ranges.all_traffic
     inside = f"P/D {ratio_text(answer)} lies inside {_bound(found.lower, '0')} .. {_bound(found.upper, 'no limit')}"
     return [f"FEASIBLE   {'no link limits P/D' if found.lower is found.upper is None else inside}"]
@@ -96,7 +96,7 @@ def answer_facts(answer: Evaluation) -> list[tuple[str, str]]:
         share += f" the rate, head-room {_times(check.headroom)}"
         facts.append(("Demand", f"{significant(check.turns_per_s)} turns/s: {share}"))
         if near := near_limit(used, LEAVE_ROOM if answer.classes else SIMULATE):
-            facts.append(("Near limit", near))
+            facts.append(("Near limit", str(near)))
     times = f"unloaded TTFT of a mean turn {show(answer.ttft_unloaded_s, 's')} (a lower bound), TPOT "
     where = "At that" if check is None or check.utilization > 1 else "At demand"
     facts.append((where, times + show(answer.tpot_s, "s")))
@@ -222,10 +222,10 @@ def view(
         yield from (GAP, *_resources(answer, *((0.0, 1) if whole else (QUIET, 0))))
     every, matter = assumptions(answer), deciding(answer)
     if verbose or whole or len(matter) == len(every):
-        yield from assumed(every)
+        yield from assumed(map(str, every))
     else:
         shown = f"{len(matter)} of {len(every)}: what bears on this answer; all: --verbose or --json"
-        yield from assumed(matter, f"Assumed ({shown})")
+        yield from assumed(map(str, matter), f"Assumed ({shown})")
 
 
 def _answer(answer: Evaluation, uncertainty: Uncertainty | None) -> Iterator[Block]:

@@ -96,7 +96,7 @@ def plan_facts(plan: Plan) -> list[tuple[str, str]]:
     rate = f"{significant(plan.answer.turns_per_s)} turns/s, head-room {room(plan.headroom)}"
     facts.append(("Rate", f"{rate}, bound by {bound}"))
     if plan.confirmed is None and (near := near_limit(1 / (1 + plan.headroom), CONFIRM)):
-        facts.append(("Near limit", near))
+        facts.append(("Near limit", str(near)))
     facts.append(("P/D", f"{plan.prefill_nodes}:{plan.decode_nodes} {_range_words(plan)}"))
     storage = plan.storage
     store = f"{show(storage.capacity_bytes, 'B')} for {significant(storage.agents)} agents under way, reads "
@@ -206,7 +206,7 @@ def _best(answer: Answer, plan: Plan) -> Iterator[Block]:
 def _misses(answer: Answer, purchase: Purchase, most: int) -> Iterator[Block]:
     yield Paragraph("Nearest misses" if not purchase.plans else "Not among them", "lead")
     for miss in purchase.misses[:most]:
-        yield Paragraph(f"{miss.kind.name}: {' '.join(miss.reasons)}")
+        yield Paragraph(f"{miss.kind.name}: {' '.join(map(str, miss.reasons))}")
     left = len(purchase.misses) - most
     if left > 0:
         yield Paragraph(f"and {left} more kinds of nodes (--json)")
@@ -273,10 +273,11 @@ def _upgrades(found: Upgrades) -> Iterator[Block]:
         if upgrade.gain > 0 and not of_one_side.get(upgrade.key, -1.0) > upgrade.gain * (1 - 1e-9)
     ]
     facts += [(f"{100 * upgrade.gain:+6.1f} %", _upgrade(upgrade)) for upgrade in useful]
-    idle = [upgrade.title for upgrade in found.upgrades if upgrade.gain == 0 and "every node" in upgrade.title]
+    every = "upgrade.every_node"
+    idle = [str(one.title) for one in found.upgrades if one.gain == 0 and one.title.code == every]
     if idle:
         facts.append(("No gain", "from " + ", ".join(idle)))
-    unknown = [title for title in found.unknown if "every node" in title]
+    unknown = [str(title) for title in found.unknown if title.code == every]
     if unknown:
         held_fast = "times are a fitted set, which does not say how they scale"
         facts.append(("Not known", f"{', '.join(unknown)}: {held_fast}"))
@@ -284,7 +285,7 @@ def _upgrades(found: Upgrades) -> Iterator[Block]:
 
 
 def _one_side(upgrade: Upgrade) -> bool:
-    return upgrade.title.endswith((" on each prefill node", " on each decode node"))
+    return upgrade.title.code == "upgrade.each_node"
 
 
 def _upgrade(upgrade: Upgrade) -> str:

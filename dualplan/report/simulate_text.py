@@ -42,7 +42,7 @@ def view(answer: Answer, documents: Sequence[dict[str, Any]]) -> Iterator[Block]
         yield from _result(first)
     for note in _notes(documents):
         yield from (GAP, Paragraph(f"Note: {note}.", hanging=0))
-    yield from assumed(assumptions(answer, *answer.shown))
+    yield from assumed(map(str, assumptions(answer, *answer.shown)))
 
 
 def _notes(documents: Sequence[dict[str, Any]]) -> list[str]:

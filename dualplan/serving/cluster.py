@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from dualplan.errors import InfeasibleError, InputError
+from dualplan.messages import Message, message
 from dualplan.model import kv
 from dualplan.model.demand import SideMemory
 from dualplan.model.memory import kv_bytes_left, kv_share_per_gpu, weight_bytes_per_gpu
@@ -19,7 +20,6 @@ from dualplan.spec.fitted_sets import fitted, with_measured_storage
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.parallel import Parallel, default_parallel, hosted
 from dualplan.spec.scenario import Scenario
-from dualplan.units import show
 
 
 class SideLayout(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +66,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     tokens_per_step: float
     clusters: int = 1
     max_active: int = 0
-    notes: tuple[str, ...] = ()
+    notes: tuple[Message, ...] = ()
 
 
 def cluster(
@@ -96,7 +96,7 @@ def cluster(
     form = kv.check_format(settings.kv_format or scenario.model.kv_format, scenario.model, "kv_format")
     per_token = kv.kv_total_bytes_per_token(scenario.model, form)
     state = kv.state_bytes_per_sequence(scenario.model, form)
-    notes: list[str] = []
+    notes: list[Message] = []
     longest = trajectories.longest * per_token + state
     found = fitted(scenario) if times is None else None
     scenario = with_measured_storage(scenario, found)
@@ -201,10 +201,7 @@ def _check_buffers(
         needs["decode"] = 0.0
     for (name, need), side in zip(needs.items(), sides, strict=True):
         if need > min(side.buffers):
-            raise InfeasibleError(
-                f"The longest context does not fit the host buffer of a {name} node: {show(need, 'B')}, "
-                f"dram.kv_buffer is {show(min(side.buffers), 'B')}."
-            )
+            raise InfeasibleError(message("refusal.buffer", side=name, need=need, buffer=min(side.buffers)))
 
 
 def _side(
@@ -217,7 +214,7 @@ def _side(
     longest: float,
     redundant: int,
     fitted_ep: int | None,
-    notes: list[str],
+    notes: list[Message],
 ) -> SideLayout:
     if nodes is None:
         raise InputError(f"{name}_nodes", "missing", f"give --{name}")
@@ -232,7 +229,7 @@ def _side(
         parallel = default_parallel(model, gpus, hardware.gpu.count, usable, name)
         if fitted_ep is not None and fitted_ep < parallel.ep:
             parallel = Parallel(ep=fitted_ep, tp=1, dp=parallel.dp)
-            notes.append(f"{name}: expert-parallel groups of {fitted_ep} GPUs, as in the deployment that was fitted")
+            notes.append(message("simulated.expert_groups", side=name, gpus=fitted_ep))
     memory, room = _room(scenario, parallel, hardware, form, redundant)
     if given is None and model.experts is None:
         usual = parallel.tp
@@ -240,20 +237,12 @@ def _side(
             parallel = Parallel(tp=parallel.tp * 2, dp=gpus // (parallel.tp * 2))
             memory, room = _room(scenario, parallel, hardware, form, redundant)
         if parallel.tp != usual:
-            notes.append(
-                f"{name}: {parallel.tp} GPUs in tensor parallel, the fewest that hold the weights and the longest "
-                f"context ({show(longest, 'B')})"
-            )
+            notes.append(message("simulated.tensor_parallel", side=name, gpus=parallel.tp, context=longest))
     if memory.kv_bytes_per_gpu <= 0:
-        raise InfeasibleError(
-            f"Weights do not fit on the {name} side: {show(memory.weight_bytes_per_gpu, 'B')} a GPU under "
-            f"{parallel}, {show(max(memory.usable_bytes_per_gpu, 0.0), 'B')} are usable."
-        )
+        sizes = {"weights": memory.weight_bytes_per_gpu, "usable": max(memory.usable_bytes_per_gpu, 0.0)}
+        raise InfeasibleError(message("refusal.weights", side=name, parallel=str(parallel), **sizes))
     if room < longest:
-        raise InfeasibleError(
-            f"The longest context does not fit on the {name} side: {show(longest, 'B', 4)}, an engine of "
-            f"{parallel.tp} {'GPU' if parallel.tp == 1 else 'GPUs'} has {show(room, 'B', 4)} beside the weights."
-        )
+        raise InfeasibleError(message("refusal.context", side=name, context=longest, gpus=parallel.tp, room=room))
     engines = gpus // parallel.tp
     group = 1
     if model.experts is not None and parallel.ep > 1:

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from dualplan.messages import Message, message
 from dualplan.serving import layout as k
 from dualplan.serving.cluster import Cluster
 from dualplan.spec.run import Slo
@@ -33,13 +34,13 @@ Rule = Literal["ttft_of_slices", "turns_ended", "turns_waiting", "admission_wait
 
 class Miss(msgspec.Struct, frozen=True, kw_only=True):
     """What of an SLO a run missed: ``value`` against ``limit`` [s, or turns for ``turns_ended`` and ``turns_waiting``],
-    and the same in words.
+    and the same as a message.
     """
 
     rule: Rule
     value: float
     limit: float
-    text: str
+    text: Message
 
 
 class Slice(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,27 +144,25 @@ def misses(result: Result, slo: Slo) -> tuple[Miss, ...]:
     found = [_slices_over(result, slo)] if result.stopped == "TTFT above the limit" else []
     ttft, tpot, waits = result.ttft_s.mean, result.tpot_s.mean, result.waits_s
     if ttft is None:
-        what = f"no turn ended in the {show(result.simulated_s - result.warm_up_s, 's')} that count"
+        what = message("slo.none_ended", counted=result.simulated_s - result.warm_up_s)
         return (*found, Miss(rule="turns_ended", value=0, limit=1, text=what))
     if len(waits) > result.turns:
-        what = f"{len(waits):,} turns have no first token at the end, more than the {result.turns:,} that ended"
+        what = message("slo.waiting", waiting=len(waits), ended=result.turns)
         found.append(Miss(rule="turns_waiting", value=len(waits), limit=result.turns, text=what))
     admission = result.admission_s.mean
     if admission is not None and admission > slo.ttft:
-        what = f"agents wait {show(admission, 's')} for admission on average, limit {show(slo.ttft, 's')}"
+        what = message("slo.admission", mean=admission, limit=slo.ttft)
         found.append(Miss(rule="admission_wait", value=admission, limit=slo.ttft, text=what))
     overdue = waits[waits > slo.ttft]
     whole = (ttft * result.turns + float(overdue.sum())) / (result.turns + len(overdue))
     if whole > slo.ttft:
-        what = f"mean TTFT {show(whole, 's')}, limit {show(slo.ttft, 's')}"
+        more: Message | str = ""
         if len(overdue):
-            what += (
-                f": {show(ttft, 's')} of the turns that ended, and {len(overdue):,} more that wait for their first "
-                f"token at the end, {show(float(overdue.mean()), 's')} on average so far"
-            )
+            more = message("slo.overdue", ended=ttft, overdue=len(overdue), wait=float(overdue.mean()))
+        what = message("slo.ttft", mean=whole, limit=slo.ttft, overdue=more)
         found.append(Miss(rule="ttft", value=whole, limit=slo.ttft, text=what))
     if tpot is not None and tpot > slo.tpot:
-        what = f"mean TPOT {show(tpot, 's')}, limit {show(slo.tpot, 's')}"
+        what = message("slo.tpot", mean=tpot, limit=slo.tpot)
         found.append(Miss(rule="tpot", value=tpot, limit=slo.tpot, text=what))
     return tuple(found)
 
@@ -172,12 +171,9 @@ def _slices_over(result: Result, slo: Slo) -> Miss:
     """What the stop rule saw: the last slices of a run, with a mean TTFT above the limit each."""
     over = list(takewhile(lambda one: one.ttft_s is not None and one.ttft_s > slo.ttft, reversed(result.slices)))[::-1]
     if not over:  # a run with a tighter limit than the one it is held against now
-        what = f"the run ended at {result.simulated_s:,.0f} s, for a TTFT above its limit"
+        what = message("slo.tighter", end=result.simulated_s)
         return Miss(rule="ttft_of_slices", value=result.slices[-1].ttft_s or 0.0, limit=slo.ttft, text=what)
-    values = [show(one.ttft_s, "s") for one in over]
-    spans = f"the {len(over)} slices from {over[0].start_s:,.0f} s to {over[-1].end_s:,.0f} s"
-    what = (
-        f"the stop rule: mean TTFT was {', '.join(values[:-1])} and {values[-1]} in {spans}, limit "
-        f"{show(slo.ttft, 's')}, so the run ended there"
-    )
+    values = tuple(show(one.ttft_s, "s") for one in over)
+    span = {"slices": len(over), "start": over[0].start_s, "end": over[-1].end_s}
+    what = message("slo.slices", values=values, **span, limit=slo.ttft)
     return Miss(rule="ttft_of_slices", value=float(over[-1].ttft_s or 0.0), limit=slo.ttft, text=what)

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from dualplan.messages import Message, message
 from dualplan.model.passes import pass_time_at_rate, place_taken, time_to_first_token
 from dualplan.model.queueing import read_response_at
 from dualplan.model.service_times import attention_work, pass_time, seen, token_work
@@ -25,7 +26,7 @@ class Term(msgspec.Struct, frozen=True):
     name: str
     value: Any
     unit: str
-    lines: tuple[str, ...]
+    lines: tuple[Message, ...]
 
 
 def work_terms(symbols: Symbols, setup: Setup, numbers: Problem) -> Iterator[Term]:
@@ -41,12 +42,12 @@ def work_terms(symbols: Symbols, setup: Setup, numbers: Problem) -> Iterator[Ter
     work = (token_work(request, token, 0, link, new, attention) + attention) * setup.prefill_parallel.tp
     if not same(work, demand.prefill_gpu_seconds):  # where some turns wait for what should hide behind them
         work = known("prefill_gpu_seconds", demand.prefill_gpu_seconds)
-    lines = (f"compute times: {demand.compute_origin}", "an engine's work for a mean turn, on all of its GPUs")
+    lines = (message("assumption.compute_times", origin=demand.compute_origin), message("derivation.work"))
     yield Term("prefill_gpu_seconds", work, "s", lines)
     engine = known("prefill_gpu_seconds", demand.prefill_gpu_seconds) / setup.prefill_parallel.tp
     base = _or_zero(symbols, "pass_base", times.pass_base)
     floor = _or_zero(symbols, "pass_floor", times.pass_floor)
-    yield Term("prefill_latency", pass_time(base, 0, engine, floor), "s", ("a pass that holds this turn alone",))
+    yield Term("prefill_latency", pass_time(base, 0, engine, floor), "s", (message("derivation.lone_pass"),))
 
 
 def waiting_terms(symbols: Symbols, setup: Setup, problem: Problem, turns_per_s: Any) -> Iterator[Term]:
@@ -58,18 +59,18 @@ def waiting_terms(symbols: Symbols, setup: Setup, problem: Problem, turns_per_s:
     if passes.prefill_bytes:
         held["prefill_turns"] = prefill_turns(setup, demand)
     for name, value in held.items():
-        yield Term(name, value, "1", ("room over what a turn takes; of turns that differ half a one is left over",))
+        yield Term(name, value, "1", (message("derivation.held_turns"),))
     most = min((known(name, value_of(value)) for name, value in held.items()), key=value_of)
     passing = pass_time_at_rate(flow.base, flow.work, flow.excess, turns_per_s / flow.engines)
-    yield Term("pass_time", passing, "s", ("a pass holds the turns that arrive during it; its slowest engine decides",))
+    yield Term("pass_time", passing, "s", (message("derivation.pass_time"),))
     passing, reading = known("pass_time", value_of(passing)), 0.0
     if flow.reads:
         reading = read_response_at(flow.read_service, flow.read_variation, turns_per_s, flow.nics, most)
-        yield Term("read_response", reading, "s", ("a closed queue of the turns that may be under way",))
+        yield Term("read_response", reading, "s", (message("derivation.closed_queue"),))
         reading = known("read_response", value_of(reading))
     first = time_to_first_token(passing, reading)
     place = place_taken(passing, first, flow.handover)
-    lines = ("from a place falling free to the start of decode: half a pass, to the first token, the hand-over",)
+    lines = (message("derivation.place"),)
     yield Term("place_time", place, "s", lines)
     for name, rate in problem.filling.items():
         if value_of(rate) < math.inf:
@@ -77,7 +78,7 @@ def waiting_terms(symbols: Symbols, setup: Setup, problem: Problem, turns_per_s:
             turns = value_of(held[f"{side}_turns"])
             # how long a turn stays depends on the rate itself, which is found by search
             stay = known(f"{side}_stay", turns / value_of(rate))
-            lines = ("Little's law with as many turns as fit; their stay at this rate is found by search",)
+            lines = (message("derivation.stay"),)
             yield Term(f"{name}_rate", known(f"{side}_turns", turns) / stay, "1/s", lines)
 
 

@@ -79,7 +79,7 @@ def simulate_point(scenario: Scenario, spec: RunSpec, pairs: Mapping[str, str]) 
 
 
 def _in_words(missed: Sequence[Miss]) -> str | None:
-    return "; ".join(miss.text for miss in missed) or None
+    return "; ".join(str(miss.text) for miss in missed) or None
 
 
 @lru_cache(maxsize=16)
