@@ -95,6 +95,7 @@ class Facts(_Record, frozen=True):
     kind: ClassVar[str] = "facts"
     items: tuple[tuple[str, Text], ...]
     room: int = 11
+    indent: int = 2
 
 
 MORE = " "
@@ -162,6 +163,7 @@ class Table(_Record, frozen=True):
     below: bool = False
     widths: tuple[int, ...] = ()
     head: Literal["lead", "note", ""] = "lead"
+    indent: int = 2
 
 
 class Figure(_Record, frozen=True):
@@ -241,6 +243,7 @@ def table(
     below: bool = False,
     widths: Sequence[int] = (),
     head: Literal["lead", "note", ""] = "lead",
+    indent: int = 2,
 ) -> Table:
     """A table; ``align`` has a letter a column, ``l`` or ``r``."""
     sides: dict[str, Align] = {"l": "left", "r": "right"}
@@ -255,6 +258,7 @@ def table(
         below=below,
         widths=tuple(widths),
         head=head,
+        indent=indent,
     )
 
 

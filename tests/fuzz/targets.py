@@ -104,7 +104,7 @@ def workload(data: bytes) -> None:
 
 
 def model(data: bytes) -> None:
-    from dualplan.cli.model import document
+    from dualplan.report.model import document
     from dualplan.report.output import Output
     from dualplan.spec.model import read_model
 
@@ -183,7 +183,7 @@ def converted(data: bytes) -> None:
 def topology(data: bytes) -> None:
     import re
 
-    from dualplan.cli.hardware_import import _output
+    from dualplan.report.hardware_import import output
     from dualplan.spec.load import parse_yaml
     from dualplan.spec.topology import read_topology
     from dualplan.spec.topology_profile import profile
@@ -191,7 +191,7 @@ def topology(data: bytes) -> None:
     # several captures of one machine stand one after the other behind a line of equals signs
     texts = re.split(r"^={8,}$", text_of(data), flags=re.MULTILINE)
     found = read_topology([(f"capture{number}.txt", text) for number, text in enumerate(texts)])
-    rendered(_output(found, ""))
+    rendered(output(found, ""))
     parse_yaml(profile(found, "fuzz").text, "profile.yaml")
 
 
