@@ -134,11 +134,8 @@ def _runs(
 @contextmanager
 def progress() -> Iterator[Callable[[float, int, float], None]]:
     """Share of the run that is done, turns that ended and simulated time [s]."""
-    from dualplan.cli.progress import progress_line, seconds_left, status_line
-    from dualplan.serving import kernel
+    from dualplan.cli.progress import progress_line, seconds_left
 
-    what = f"compiling the simulation once, about {kernel.COMPILE_SECONDS:.0f} s; later runs start at once"
-    kernel.before_compiling[:] = [lambda: status_line(what)]
     with progress_line() as show:
 
         def shown(done: float, turns: int, time: float) -> None:

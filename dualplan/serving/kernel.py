@@ -35,7 +35,19 @@ from types import FunctionType
 from typing import Any, NamedTuple, get_type_hints
 
 from dualplan.model import latency, service_times
-from dualplan.serving import events, layout, machine_code, passes, placement, policies, pools, reads, samples, turns
+from dualplan.serving import (
+    compiling,
+    events,
+    layout,
+    machine_code,
+    passes,
+    placement,
+    policies,
+    pools,
+    reads,
+    samples,
+    turns,
+)
 from dualplan.serving.events import pop, turn_ahead
 from dualplan.serving.layout import State
 from dualplan.serving.passes import boundary
@@ -102,12 +114,6 @@ class Kernel(NamedTuple):
 
 
 PLAIN = Kernel(run_plain)
-
-COMPILE_SECONDS = 12.0
-"""Time that machine code takes to make, once on a machine [s]."""
-
-before_compiling: list[Callable[[], None]] = []
-"""Called before machine code is made, not where it is loaded: a command that waits for it can say so."""
 
 _MODULES = (placement, events, turns, pools, reads, passes, samples)
 _EQUATIONS = ("attention_work", "on_curve", "pass_time", "seen", "step_time", "token_work", "touched")
@@ -182,9 +188,14 @@ def _compile(numba: Any, cache: bool, prefetch: Any = None) -> Kernel:
         namespace["ahead"] = prefetch
     made = build(run, cache=cache)
     if not numba.config.DISABLE_JIT:
-        if not (cache and any(Path(made.stats.cache_path).glob(f"*{digest}*.nbi"))):
-            for call in before_compiling:
-                call()
-        made.compile(numba.boolean(_state_type(numba), numba.int64))
+        kept = cache and any(Path(made.stats.cache_path).glob(f"*{digest}*.nbi"))
+        listeners = () if kept else tuple(compiling.listeners)
+        for listener in listeners:
+            listener(True)
+        try:
+            made.compile(numba.boolean(_state_type(numba), numba.int64))
+        finally:
+            for listener in listeners:
+                listener(False)
         made.disable_compile()
     return Kernel(made)
