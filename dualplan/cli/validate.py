@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 MOST_FILES = 100_000
 """Files of a --samples folder that are looked at."""
 
+MOST_BYTES = 100_000_000
+"""A larger table of --runs is none of runs."""
+
 
 def validate(
     words: Annotated[
@@ -40,6 +43,10 @@ def validate(
     ] = None,
     samples: Annotated[
         Path | None, typer.Option("--samples", metavar="DIR", help="Folder with public traces, as released.")
+    ] = None,
+    runs: Annotated[
+        str | None,
+        typer.Option("--runs", metavar="FILE", help="Predict the measured runs of a CSV table instead; - is stdin."),
     ] = None,
     listed: Annotated[bool, typer.Option("--list", help="Show every figure, not only the summary.")] = False,
     plot: Annotated[
@@ -57,6 +64,12 @@ def validate(
     outside its stated tolerance. Goals are of the errors of a whole kind; one that is missed is shown and changes
     nothing about the exit code. A scenario of your own is checked by feasible.
     """
+    if runs is not None:
+        _check_alone(
+            {"KIND": words, "--only": only, "--full": full, "--samples": samples, "--list": listed, "--plot": plot}
+        )
+        _runs(runs, fmt, as_json, file)
+        return
     from dualplan.plan.published.validate import validate as run
     from dualplan.report.validate import output
 
@@ -75,6 +88,25 @@ def validate(
         raise typer.Exit(130)
     if answer.outside and not exit_zero:
         raise typer.Exit(4)
+
+
+def _check_alone(others: dict[str, object]) -> None:
+    """Raises UsageError for what says nothing about a table of runs."""
+    from dualplan.errors import UsageError
+
+    if surplus := [name for name, value in others.items() if value]:
+        raise UsageError(f"--runs predicts the runs of one table: leave out {', '.join(surplus)}")
+
+
+def _runs(path: str, fmt: Format, as_json: bool, file: Path | None) -> None:
+    """Predict the runs of a table."""
+    from dualplan.plan.measured import runs_document
+    from dualplan.report.runs import output
+    from dualplan.spec.load import read_text
+
+    name = "standard input" if path == "-" else path
+    text = read_text(Path("/dev/stdin" if path == "-" else path), limit=MOST_BYTES, where=name)
+    emit(output(runs_document(text, name), name), fmt, as_json, file)
 
 
 def _kinds(words: list[str], only: list[str]) -> tuple[str, ...]:

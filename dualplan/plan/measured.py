@@ -40,6 +40,9 @@ from dualplan.spec.parallel import Parallel, parse_parallel
 from dualplan.spec.precision import with_precision
 
 MOST_ROWS = 100_000
+FEW_CLIENTS = 8
+"""Clients of a closed loop up to which its TTFT is more than the queue of the others."""
+
 NOT_SCORED_PEAK, NOT_SCORED_TTFT, FITS = 0.8, 0.3, 0.95
 """A run contradicts itself where its prompts alone need this share of the peak, where TTFT is this share of a request's
 life on an aggregated engine (clients wait for an engine that is full), or where weights exceed this share of HBM."""
@@ -76,6 +79,11 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         """Clients of an attention rank of the decode side."""
         share = self.sequences_per_rank or self.concurrency / (self.dp * self.decode_workers)
         return share or None
+
+    @property
+    def clients(self) -> float:
+        """Clients of the whole closed loop."""
+        return (self.sequences or 0.0) * self.dp * self.decode_workers
 
     @property
     def decode(self) -> Parallel:
@@ -222,6 +230,16 @@ def model_of(name: str, precision: str) -> Model | str:
 
 
 # ---------------------------------------------------------------- prediction
+
+
+SOURCE = "InferenceX (SemiAnalysis) and laboratory runs, as the silicon sample of aiconfigurator-core 0.12 holds them"
+
+
+@functools.cache
+def shipped_runs() -> dict[int, Run]:
+    """The shipped table of measured runs, by line."""
+    path = Path(str(files("dualplan.data") / "measured" / "serving_runs.csv"))
+    return {run.line: run for run in read_runs(path.read_text(encoding="utf-8"), path.name)}
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
@@ -409,10 +427,20 @@ def runs_document(text: str, name: str) -> dict[str, Any]:
             "runs": len(runs),
             "covered": sum(p.covered for p in predictions),
             "scored": len(scored),
-            "tpot": _score([(p.predicted_tpot_ms, r.tpot_ms, p.interval) for r, p in scored]),
-            "ttft": _score([(p.predicted_ttft_ms, r.ttft_ms, p.ttft_interval) for r, p in scored]),
+            "tpot": _score([_tpot(r, p) for r, p in scored]),
+            "tpot_disaggregated": _score([_tpot(r, p) for r, p in scored if r.mode == "disagg"]),
+            "ttft": _score([_ttft(r, p) for r, p in scored]),
+            "ttft_few_clients": _score([_ttft(r, p) for r, p in scored if r.clients <= FEW_CLIENTS]),
         },
     }
+
+
+def _tpot(run: Run, prediction: Prediction) -> tuple[Any, Any, Any]:
+    return prediction.predicted_tpot_ms, run.tpot_ms, prediction.interval
+
+
+def _ttft(run: Run, prediction: Prediction) -> tuple[Any, Any, Any]:
+    return prediction.predicted_ttft_ms, run.ttft_ms, prediction.ttft_interval
 
 
 def _entry(run: Run, prediction: Prediction) -> dict[str, Any]:

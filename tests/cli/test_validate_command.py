@@ -155,3 +155,46 @@ def test_the_readme_shows_the_current_table():
             assert number.sub("", one) == number.sub("", other), (before, now)
             for a, b in zip(number.findall(one), number.findall(other), strict=True):
                 assert float(a) == pytest.approx(float(b), abs=1.0), (before, now)
+
+
+COLUMNS = "mode model system precision prompt_tokens output_tokens concurrency sequences_per_rank"
+RUNS = ",".join([*COLUMNS.split(), "tp", "dp", "ep", "ttft_ms", "tpot_ms"]) + "\n"
+KNOWN = "agg,DeepSeek-R1,h200_sxm,fp8,1024,8192,4,4,8,1,8,,13.67\n"
+
+
+def test_runs_are_predicted_in_the_order_of_the_file():
+    """The second run is DeepSeek-R1 in fp8 on 8 H200 with 4 clients: 13.67 ms in InferenceX (TRT, TP8 EP8, 1k/8k)."""
+    text = RUNS + "agg,Nobody-1B,h200_sxm,fp8,1024,8192,4,4,8,1,8,,5\n" + KNOWN
+    done = dualplan("validate", "--runs", "-", "--json", text=text)
+    assert done.returncode == 0, done.stderr
+    unknown, known = json.loads(done.stdout)["runs"]
+    assert unknown["covered"] is False and "Nobody-1B" in unknown["reason"] and unknown["predicted_tpot_ms"] is None
+    low, high = known["interval"]
+    assert low < 13.67 < high and low < known["predicted_tpot_ms"] < high
+    summary = json.loads(done.stdout)["summary"]
+    assert (summary["runs"], summary["covered"], summary["tpot"]["inside_interval"]) == (2, 1, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (RUNS.replace("tpot_ms", "tpot") + "agg,x,h200_sxm,fp8,1,1,1,1,1,1,1,,1\n", '"tpot" is not a column'),
+        (RUNS + KNOWN.replace("13.67", "13.67ms"), ":2"),
+        (RUNS + "agg,DeepSeek-R1,h200_sxm,fp8,1024\n", "5 cells"),
+        ("", "holds no"),
+    ],
+)
+def test_a_table_of_runs_at_fault_is_one_line(text, said):
+    done = dualplan("validate", "--runs", "-", text=text)
+    assert done.returncode == 3 and done.stdout == "" and said in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_a_run_without_a_batch_is_not_covered():
+    text = RUNS + "agg,DeepSeek-R1,h200_sxm,fp8,1024,8192,0,0,8,1,8,,13.67\n"
+    (run,) = json.loads(dualplan("validate", "--runs", "-", "--json", text=text).stdout)["runs"]
+    assert run["covered"] is False and "concurrency" in run["reason"]
+
+
+def test_runs_are_asked_alone():
+    done = dualplan("validate", "jct", "--runs", "x.csv")
+    assert done.returncode == 2 and "leave out KIND" in done.stderr

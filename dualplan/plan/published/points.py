@@ -32,8 +32,10 @@ from dualplan.plan.published.records import (
     JobTime,
     Kind,
     Latency,
+    MeasuredRun,
     ParameterCount,
     Point,
+    PrefillRate,
     Saving,
     TraceFigure,
 )
@@ -114,6 +116,8 @@ def points() -> list[Point]:
     sections = {name: _cited(text, file.sources) for name, text in file.sections.items()}
     runs = decode(_data("calibration-published.yaml"), _Runs)
     found = [
+        *_measured_runs(),
+        *_prefill_rates(),
         *_listed(tree.items()["points"], file.sources),
         *_table(sections["ratio"]),
         *_parameters(sections["parameters"]),
@@ -327,6 +331,44 @@ def _capacities(runs: _Runs, source: str) -> Iterator[Point]:
             given=Capacity(deployment=deployment, mode=entry.mode),
             effort=entry.agents_per_s * ONLINE_SECONDS * _turns(entry.workload) * SEARCH_RUNS,
         )
+
+
+def _measured_runs() -> Iterator[Point]:
+    """Runs of the shipped table whose figures do not contradict themselves."""
+    from dualplan.plan.measured import FEW_CLIENTS, SOURCE, predict, shipped_runs
+
+    for line, run in shipped_runs().items():
+        prediction = predict(run)
+        if not prediction.covered or prediction.not_scored:
+            continue
+        figures = [("tpot-apart" if run.mode == "disagg" else "tpot-runs", "tpot", run.tpot_ms)]
+        if run.sequences is not None and run.clients <= FEW_CLIENTS:
+            figures.append(("ttft-runs", "ttft", run.ttft_ms))
+        for kind, of, measured in figures:
+            if measured is not None:
+                yield Point(
+                    id=f"{of}-run-{line}-{run.model}-{run.system}",
+                    kind=kind,
+                    published=measured / 1e3,
+                    unit="s",
+                    source=SOURCE,
+                    given=MeasuredRun(line=line, of=of),  # type: ignore[arg-type]
+                )
+
+
+def _prefill_rates() -> Iterator[Point]:
+    from dualplan.plan.measured import published_points
+
+    for point in published_points():
+        if point.kind.startswith("pre/"):
+            yield Point(
+                id=f"prefill-{point.id}-{point.hardware.name}",
+                kind="prefill-rate",
+                published=point.measured,
+                unit="1/s",
+                source=point.source,
+                given=PrefillRate(id=point.id),
+            )
 
 
 def _shares(runs: _Runs, source: str) -> Iterator[Point]:

@@ -398,6 +398,23 @@ def _written(text: str) -> records.JobTime:
 # ---------------------------------------------------------------- traces
 
 
+def _measured_run(given: records.MeasuredRun) -> float:
+    from dualplan.plan.measured import predict, shipped_runs
+
+    run = predict(shipped_runs()[given.line])
+    value = run.predicted_tpot_ms if given.of == "tpot" else run.predicted_ttft_ms
+    assert value is not None
+    return value / 1e3
+
+
+def _prefill_rate(given: records.PrefillRate) -> float:
+    from dualplan.plan.measured import predicted_point, published_points
+    from dualplan.spec.constants import roofline_constants
+
+    point = next(point for point in published_points() if point.id == given.id)
+    return predicted_point(point, roofline_constants())
+
+
 def _trace_figure(given: records.TraceFigure, samples: Samples | None) -> float:
     if samples is None:
         raise NotAtHandError(f"needs the public trace {given.file}: give its folder as --samples DIR")
@@ -456,6 +473,8 @@ FUNCTIONS: dict[type[records.Given], Callable[[Any], float]] = {
     records.Capacities: _capacity_ratio,
     records.Saving: _saving,
     records.Balance: _balance,
+    records.MeasuredRun: _measured_run,
+    records.PrefillRate: _prefill_rate,
     records.EqualTimes: _equal,
 }
 """The function of each record but that of a trace, which needs the files."""

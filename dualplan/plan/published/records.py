@@ -25,11 +25,13 @@ class Goals(msgspec.Struct, frozen=True, kw_only=True):
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """How figures of a kind are compared: within ``tolerance`` of the published value, or within ``absolute`` of it in
-    its own unit; not judged where there is neither. ``why`` gives the reason for either.
+    its own unit; not judged where there is neither. ``why`` gives the reason for either. ``ratio``: errors are those of
+    the larger over the smaller of the two, less one, so that half of a figure is as far off as its double.
     """
 
     title: str
     why: str
+    ratio: bool = False
     tolerance: Positive | None = None
     absolute: Positive | None = None
     goals: Goals = Goals()
@@ -205,6 +207,19 @@ class TraceFigure(Given, frozen=True, kw_only=True):
 
     file: str
     figure: str
+
+
+class MeasuredRun(Given, frozen=True, kw_only=True):
+    """TPOT or TTFT [s] of a measured run on a machine that is not the paper's, by the ``line`` of its table."""
+
+    line: int
+    of: Literal["tpot", "ttft"]
+
+
+class PrefillRate(Given, frozen=True, kw_only=True):
+    """A published rate of prompt tokens [1/s], by its name in the table of public points."""
+
+    id: str
 
 
 class JobTime(Given, frozen=True, kw_only=True):

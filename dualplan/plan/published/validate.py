@@ -129,7 +129,12 @@ def compare(point: Point, kind: Kind, samples: Samples | None = None) -> Compari
     except NotAtHandError as reason:
         skipped = str(reason)
     relative = None if predicted is None else predicted / point.published - 1
-    error = None if predicted is None or relative is None else predicted - point.published if absolute else relative
+    error = relative
+    if predicted is not None and relative is not None:
+        if absolute:
+            error = predicted - point.published
+        elif kind.ratio:
+            error = math.copysign(math.exp(abs(math.log(predicted / point.published))) - 1, relative)
     # a step of 0.05 is not exactly that in binary
     within = None if error is None or tolerance is None else abs(error) <= tolerance * (1 + 1e-9)
     if skipped == "the model gives no value" and tolerance is not None:
