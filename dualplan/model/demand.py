@@ -19,7 +19,7 @@ from dualplan.model.passes import excess_work
 from dualplan.model.service_times import BASIC_COPIES, ServiceTimes, pass_time, scale_up_gpus
 from dualplan.model.traffic import Bytes
 from dualplan.spec.choices import SINGLE_SIDED, Mode
-from dualplan.spec.hardware import Hardware, source_of
+from dualplan.spec.hardware import Hardware
 from dualplan.spec.model import Model
 from dualplan.spec.parallel import Parallel
 from dualplan.spec.scenario import Scenario, SideName
@@ -229,7 +229,7 @@ def turn_demand(
     fixed = kv.state_bytes_per_sequence(model, form) + kv.window_tail_bytes_per_sequence(model, form)
     sequence = per_token * turns.mean(turn.context + turn.append + turn.generated for turn in mix) + fixed
     # engines that run passes together: those of an expert-parallel group; one for dense models
-    group, computed = max(prefill.ep // prefill.tp, 1), turns.mean(turns.computed)
+    group, computed = prefill.engine.dp, turns.mean(turns.computed)
     base, passes = times.pass_base + times.experts_time(computed * group), None
     if base:
         snic = scenario.hardware.snic
@@ -264,7 +264,7 @@ def turn_demand(
         },
         layer_block_bytes=per_token * kv.BLOCK_TOKENS / model.num_layers,
         prefill_gpu_seconds=work * prefill.tp,
-        prefill_latency=pass_time(times.pass_base, times.experts_time(computed), work, times.pass_floor),
+        prefill_latency=pass_time(times.pass_base, times.experts_time(computed), work, times.pass_idle),
         decode_base=steps.decode_base,
         decode_slope=steps.decode_slope + decode_cache(turns, steps),
         decode_quadratic=steps.decode_quadratic,
@@ -272,7 +272,7 @@ def turn_demand(
         expert_share=times.expert_share,
         expert_ranks=times.expert_ranks,
         kv_format=form,
-        compute_origin=_compute_origin(scenario.hardware) if times.name == "roofline" else times.origin,
+        compute_origin=times.origin,
         passes=passes,
     )
 
@@ -339,9 +339,3 @@ def _longer_generate_more(workload: Workload, mix: tuple[Turn, ...]) -> float:
     generated = sum(turn.weight * turn.generated for turn in mix)
     both = sum(turn.weight * turn.generated * size for turn, size in zip(mix, lengths, strict=True))
     return both / (length * generated) if generated else 1.0
-
-
-def _compute_origin(hardware: Hardware) -> str:
-    """What the compute times rest on."""
-    source = source_of(hardware, "efficiency.prefill") or "no source given"
-    return f"roofline, prefill at {hardware.efficiency.prefill:g} of the peak of {hardware.name} ({source})"

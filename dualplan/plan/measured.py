@@ -23,6 +23,7 @@ from dualplan.model.roofline import (
     Rank,
     Served,
     decode_step,
+    interval_of,
     prefill_pass,
     prompt_rate,
     rank,
@@ -31,7 +32,7 @@ from dualplan.model.roofline import (
     step_time,
     unloaded_ttft,
 )
-from dualplan.spec.constants import Constants, Interval, Intervals, roofline_data
+from dualplan.spec.constants import Constants, roofline_data
 from dualplan.spec.hardware import KIND as HARDWARE
 from dualplan.spec.hardware import Hardware, read_hardware
 from dualplan.spec.load import decode, read_yaml, shipped_names
@@ -344,19 +345,6 @@ def predicted_point(point: Point, c: Constants) -> float:
     return float(1e3 * unloaded_ttft(p, c, point.prompt_tokens, point.batch))
 
 
-def interval_of(intervals: Intervals, model: Model, hardware: Hardware, known: Case) -> Interval:
-    """The interval of a prediction: the widest of the classes that it belongs to."""
-    data = roofline_data()
-    kinds = [intervals.usual]
-    if model.name not in data.models or hardware.name not in data.systems:
-        kinds.append(intervals.unseen)
-    if max(known.decode.reduce_remote, known.decode.exchange_remote, known.prefill.exchange_remote) > 0:
-        kinds.append(intervals.network)
-    if hardware.gpu.kind.startswith("MI"):
-        kinds.append(intervals.other_vendor)
-    return Interval(low=min(k.low for k in kinds), high=max(k.high for k in kinds), rows=kinds[-1].rows)
-
-
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     """What the roofline says of a run; None and a ``reason`` where it says nothing. Times in ms. ``not_scored``: why
     the measured figures are left out of the summary.
@@ -380,8 +368,8 @@ def predict(run: Run) -> Prediction:
     assert isinstance(model, Model) and hardware is not None
     served: Served = serve(known.loop, known.decode, known.prefill, data.constants)
     tpot, ttft = 1e3 * served.tpot, 1e3 * served.ttft
-    first = interval_of(data.tpot, model, hardware, known)
-    second = interval_of(data.ttft, model, hardware, known)
+    sides = ((hardware, known.prefill), (hardware, known.decode))
+    first, second = interval_of(data.tpot, model, sides), interval_of(data.ttft, model, sides)
     return Prediction(
         covered=True,
         predicted_tpot_ms=tpot,

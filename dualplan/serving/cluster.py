@@ -21,8 +21,8 @@ from dualplan.model.service_times import (
     SHORTEST_PASS,
     Curve,
     ServiceTimes,
-    service_times,
 )
+from dualplan.model.sources import service_times
 from dualplan.serving import layout as k
 from dualplan.serving.policies import Policies, codes
 from dualplan.serving.trajectories import Trajectories, dealt

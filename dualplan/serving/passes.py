@@ -404,8 +404,9 @@ def boundary(s: State, p: int, now: float) -> None:
     if s.group_index[p, PENDING] == NONE and s.group_index[p, QUEUE] == NONE:
         s.group_index[p, ACTIVE] = IDLE
         return
-    took = pass_time(s.number[PASS_BASE], s.number[PASS_EXPERTS] * experts, slowest, s.number[PASS_IDLE])
+    took = s.number[PASS_IDLE]
     if slowest > 0.0:
+        took = pass_time(s.number[PASS_BASE], s.number[PASS_EXPERTS] * experts, slowest, took)
         s.counter[N_PASSES] += 1
         s.group[p, PASS_BUSY] += took
         s.group[p, PASS_END] = now + took

@@ -151,22 +151,20 @@ class CopyCost(_Record, frozen=True):
 
 
 class Efficiencies(_Record, frozen=True):
-    """Reachable share of a peak, and fixed costs. See dualplan.model.compute for how they enter.
+    """What of a machine's memory an engine may use, and what its owner knows better than the constants of the roofline
+    (dualplan.model.roofline), each in their place: None leaves them.
 
-    ``prefill`` and ``attention``: of the peak FLOPS of the weights' data type in prefill, end to end: with launches,
-    exposed collectives and imbalance. The share that a matrix product alone reaches is an upper bound. ``decode``:
-    of the peak in decode, as prefill if
-    None. ``hbm``: of the HBM bandwidth while decoding.
-    ``decode_layer_time``: launch and synchronisation of one layer of one decode step. ``memory``: share of HBM that
-    the engine may use.
-    ``reserve``: HBM for activations, graphs and communication.
+    ``prefill``: share of the peak in all matrices of a prefill, ``attention``: of the bf16 peak in its attention,
+    ``decode``: of the peak while decoding; ``hbm``: of the HBM bandwidth. ``decode_layer_time``: launch and
+    synchronisation of one layer of a decode step. ``memory``: share of HBM that the engine may use; ``reserve``: HBM
+    for activations, graphs and communication.
     """
 
-    prefill: Efficiency
-    attention: Efficiency
-    hbm: Efficiency
+    prefill: Efficiency | None = None
+    attention: Efficiency | None = None
+    hbm: Efficiency | None = None
     decode: Efficiency | None = None
-    decode_layer_time: Duration = 0.0
+    decode_layer_time: Duration | None = None
     memory: Efficiency = 0.9
     reserve: Size = 4.17e9
 
@@ -247,7 +245,7 @@ class Hardware(_Record, frozen=True, kw_only=True):
     storage: Storage | None = None
     copy: CopyCost | None = None
     qos: Qos | None = None
-    efficiency: Efficiencies
+    efficiency: Efficiencies = Efficiencies()
     cost: Cost = Cost()
     notes: tuple[str, ...] = ()
     sources: dict[str, str] = {}
