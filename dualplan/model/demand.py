@@ -16,7 +16,7 @@ from dualplan.model import collectives, kv
 from dualplan.model.latency import DecodeStep, read_time
 from dualplan.model.memory import kv_bytes_left, kv_share_per_gpu, weight_bytes_per_gpu
 from dualplan.model.passes import excess_work
-from dualplan.model.service_times import BASIC_COPIES, ServiceTimes, pass_time, scale_up_gpus
+from dualplan.model.service_times import BASIC_COPIES, Intervals, ServiceTimes, pass_time, scale_up_gpus
 from dualplan.model.traffic import Bytes
 from dualplan.spec.choices import SINGLE_SIDED, Mode
 from dualplan.spec.hardware import Hardware
@@ -63,7 +63,7 @@ class TurnDemand(msgspec.Struct, frozen=True, kw_only=True):
 
     ``prefill_gpu_seconds`` are summed over GPUs, ``prefill_latency`` is the pass of a turn alone [s]. The ``decode_``
     and ``expert_`` fields make the ``step`` of a decode engine. ``passes``: None where prefill is not taken to run in
-    passes. ``sequence_bytes``: KV of a whole sequence at the end of the turn [B]. ``layer_block_bytes``: KV of 64
+    passes. ``interval``: how sure the times are. ``sequence_bytes``: KV of a whole sequence at the end of the turn [B]. ``layer_block_bytes``: KV of 64
     tokens and one layer [B].
     """
 
@@ -88,6 +88,7 @@ class TurnDemand(msgspec.Struct, frozen=True, kw_only=True):
     expert_share: float = 0.0
     expert_ranks: int = 1
     passes: Passes | None = None
+    interval: Intervals | None = None
 
     @property
     def step(self) -> DecodeStep:
@@ -274,6 +275,7 @@ def turn_demand(
         kv_format=form,
         compute_origin=times.origin,
         passes=passes,
+        interval=times.interval,
     )
 
 

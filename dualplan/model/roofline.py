@@ -498,6 +498,13 @@ def decode_constants(c: Constants, own: Efficiencies, r: Rank) -> Constants:
     return _with(c, changes)
 
 
+def own_figures(own: Efficiencies) -> bool:
+    """Whether a profile says something that the constants were fitted for, so that their intervals say nothing."""
+    return any(
+        getattr(own, name) is not None for name in ("prefill", "attention", "hbm", "decode", "decode_layer_time")
+    )
+
+
 def _with(c: Constants, changes: dict[str, Any]) -> Constants:
     return msgspec.structs.replace(c, **{name: value for name, value in changes.items() if value is not None})
 

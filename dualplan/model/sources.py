@@ -12,6 +12,7 @@ from dualplan.model.roofline import (
     decode_step,
     handover_rate,
     model_intervals,
+    own_figures,
     prefill_constants,
     prefill_pass,
     rank,
@@ -97,7 +98,7 @@ def from_roofline(scenario: Scenario, prefill: Parallel, decode: Parallel, redun
     form = kv.check_format(scenario.settings.kv_format or model.kv_format, model, "kv_format")
     one = rank(model, first, prefill.engine, form, redundant_experts)
     other = rank(model, second, decode.engine, form, redundant_experts)
-    constants = roofline_constants()
+    constants, owned = roofline_constants(), own_figures(first.efficiency) or own_figures(second.efficiency)
     p = prefill_pass(one, prefill_constants(constants, first.efficiency))
     d = decode_step(other, decode_constants(constants, second.efficiency, other))
     return ServiceTimes(
@@ -119,5 +120,5 @@ def from_roofline(scenario: Scenario, prefill: Parallel, decode: Parallel, redun
         snic_efficiency=first.snic.efficiency,
         time_per_read=first.snic.time_per_read,
         handover_rate=handover_rate(model, form, (one, prefill), (other, decode)),
-        interval=model_intervals(model, ((first, one), (second, other))),
+        interval=None if owned else model_intervals(model, ((first, one), (second, other))),
     )

@@ -437,7 +437,7 @@ class Derivation:
     def _latencies(self) -> Iterator[Equation]:
         demand, known = self.known_demand, self.symbols.known
         ttft = unloaded_ttft(self.known_setup, self.known_demand, self.problem.mode, self.share)
-        lines = ("a turn that meets no other: half an idle pass, its read, then its pass; a lower bound",)
+        lines = ["a turn that meets no other: half an idle pass, its read, then its pass; a lower bound"]
         yield self.equation(
             "ttft_unloaded_s", "value", "latency", of_quantity("ttft_unloaded_s"), ttft, "s", derivation=lines
         )
