@@ -63,8 +63,8 @@ class TurnDemand(msgspec.Struct, frozen=True, kw_only=True):
 
     ``prefill_gpu_seconds`` are summed over GPUs, ``prefill_latency`` is the pass of a turn alone [s]. The ``decode_``
     and ``expert_`` fields make the ``step`` of a decode engine. ``passes``: None where prefill is not taken to run in
-    passes. ``interval``: how sure the times are. ``sequence_bytes``: KV of a whole sequence at the end of the turn [B]. ``layer_block_bytes``: KV of 64
-    tokens and one layer [B].
+    passes. ``interval``: how sure the times are. ``sequence_bytes``: KV of a whole sequence at the end of the turn [B].
+    ``layer_block_bytes``: KV of 64 tokens and one layer [B].
     """
 
     context: float

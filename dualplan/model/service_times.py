@@ -92,8 +92,8 @@ class ServiceTimes(msgspec.Struct, frozen=True, kw_only=True):
     Prefill: a pass takes ``pass_base``, ``pass_experts`` for the experts that its tokens touch, and the work of its
     slowest engine, at least ``pass_idle``, which is a pass without work (:func:`pass_time`). A request takes
     ``per_request``, ``per_token`` for each new token, ``per_context`` for each cached one, and for each new token
-    ``attention`` at the context that it sees on average. ``per_token_hidden``: what overlaps with that; ``per_token_link``: what does not (:func:`turn_work`). An
-    engine takes ``quota`` of attention into a pass.
+    ``attention`` at the context that it sees on average. ``per_token_hidden``: what overlaps with that;
+    ``per_token_link``: what does not (:func:`turn_work`). An engine takes ``quota`` of attention into a pass.
     Decode: ``decode_base``, ``decode_slope`` and ``decode_quadratic`` by sequences of an engine, ``decode_experts`` for
     the experts touched, ``decode_cache`` of each sequence at its context (:func:`step_time`).
     ``decode_read_slowdown``: what loading and persisting KV adds to a step, in every mode but oracle.
