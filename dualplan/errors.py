@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -26,9 +26,13 @@ LONGEST_NAME = 100
 
 
 class DualplanError(Exception):
-    """Base of all errors that dualplan raises on purpose."""
+    """Base of all errors that dualplan raises on purpose.
+
+    ``messages``: what it says, as messages of the catalogue where it is made of them.
+    """
 
     exit_code: ClassVar[int] = 1
+    messages: tuple[Any, ...] = ()
 
 
 class UsageError(DualplanError):
@@ -45,7 +49,16 @@ class InputError(DualplanError):
 
     exit_code = 3
 
-    def __init__(self, where: str, what: str = "", hint: str = "", *, problems: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        where: str,
+        what: str = "",
+        hint: str = "",
+        *,
+        problems: Iterable[str] = (),
+        messages: Iterable[Any] = (),
+    ) -> None:
+        self.messages = tuple(messages)
         self.problems: tuple[str, ...] = tuple(problems) or (problem(where, what, hint),)
         shown = self.problems[:MOST_LINES]
         if len(shown) < len(self.problems):
@@ -54,9 +67,13 @@ class InputError(DualplanError):
 
 
 class InfeasibleError(DualplanError):
-    """No deployment, split or setting meets what was asked."""
+    """No deployment, split or setting meets what was asked: a text, or a message of the catalogue."""
 
     exit_code = 4
+
+    def __init__(self, reason: Any) -> None:
+        self.messages = (reason,)
+        super().__init__(reason)
 
 
 class ConvergenceError(DualplanError):

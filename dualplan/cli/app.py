@@ -19,7 +19,9 @@ import typer
 from dualplan import __version__
 from dualplan.cli.command import FastCommand, FastGroup
 from dualplan.cli.options import ClosedPipeError, print_text
+from dualplan.cli.progress import compiling_line
 from dualplan.errors import DualplanError, printable_lines
+from dualplan.serving import compiling
 
 
 class Entry(NamedTuple):
@@ -264,6 +266,7 @@ def _main_options(
         os.environ["DUALPLAN_COLOR"] = color
     if debug:
         os.environ["DUALPLAN_DEBUG"] = "1"
+    compiling.listeners[:] = [compiling_line]
 
 
 def _command_line(arguments: list[str]) -> typer.Typer:

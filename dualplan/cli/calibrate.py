@@ -5,23 +5,36 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dualplan.cli.options import Format, FormatOption, JsonOption, check_place, emit, write_text
+from dualplan.cli.options import Format, FormatOption, JsonOption, check_place, emit, note, write_text
 from dualplan.cli.scenario_flags import ScenarioFlags, scenario_command
+
+if TYPE_CHECKING:
+    from dualplan.plan.calibrate import Calibration
+    from dualplan.report.calibrate import Profile
+    from dualplan.spec.parallel import Side
+
+MOST_BYTES = 200_000_000
+"""Largest result file: those with the times of each token are long."""
 
 
 @scenario_command
 def calibrate(
     flags: ScenarioFlags,
     measurements: Annotated[
-        Path, typer.Option("--measurements", metavar="FILE.csv", help="Your figures; columns kind, value, conditions.")
+        list[Path],
+        typer.Option("--measurements", metavar="FILE", help="Your figures, or a benchmark's result file; repeatable."),
     ],
     only: Annotated[
         str | None, typer.Option("--fit", metavar="KEY,KEY", help="Values to fit, such as snic.efficiency; all else.")
     ] = None,
+    aggregated: Annotated[
+        bool,
+        typer.Option("--aggregated", help="Prefill ran on the engines that decode, where a file does not say."),
+    ] = False,
     profile_file: Annotated[
         Path | None,
         typer.Option("-o", "--output", metavar="FILE.yaml", help="Write a profile with the fitted values."),
@@ -31,60 +44,82 @@ def calibrate(
 ) -> None:
     """Fit the efficiencies of a profile to your own measurements, and say what they cannot tell.
 
-    A line of the file is one figure. kind: jct, ttft, tpot (times), snic_gbps (a rate such as 43GB/s, with read_size),
-    turns_per_s, tokens_per_s. Conditions: agents or arrival_rate for a run; batch for one decode step (tpot) or one
-    prefill engine (tokens_per_s, with append and context); prefill_nodes, decode_nodes, mode, workload, context,
-    append, generated where they differ from the scenario's.
+    FILE is what vllm bench serve, sglang.bench_serving (JSON, JSONL), AIPerf or GenAI-Perf wrote, serving runs as
+    InferenceX publishes them (CSV), or a CSV of your own, a line a figure. kind: jct, ttft, tpot (times), snic_gbps (a
+    rate such as 43GB/s, with read_size), turns_per_s, tokens_per_s.
+
+    Conditions: agents or arrival_rate for a run. Without either one engine: batch, the sequences of an attention rank,
+    or concurrency, the requests of all ranks, for a decode step (tpot); batch and append for a prefill engine
+    (tokens_per_s); batch 1 for the TTFT of one request; tp, dp, ep where they are not the scenario's; mode agg where
+    prefill runs on the engine that decodes, else disagg. context is 0 where append is given. Elsewhere: prefill_nodes,
+    decode_nodes, mode (how KV is read), workload, context, append, generated where they differ from the scenario's.
     """
-    from dualplan.errors import InputError, UsageError
+    from dualplan.errors import InfeasibleError, InputError, UsageError
     from dualplan.plan.calibrate import fit
-    from dualplan.plan.measurements import parse_measurements
-    from dualplan.report.calibrate import output, overlay
-    from dualplan.spec.fitted_sets import parameter_sets
+    from dualplan.plan.measurement_files import read_measurements
+    from dualplan.report.calibrate import output
     from dualplan.spec.load import read_text
     from dualplan.units import listed
 
     if str(profile_file) == "-":
         raise UsageError("-o is a profile, the result goes to standard output: give a file name")
     check_place(profile_file, "-o")
-    found = parse_measurements(read_text(measurements), str(measurements))
+    files = [
+        read_measurements(read_text(path, limit=MOST_BYTES), str(path), aggregated=aggregated or None)
+        for path in measurements
+    ]
+    for path, file in zip(measurements, files, strict=True):
+        for text in file.notes:
+            note(f"{path}: {text}")
+    found = [one for file in files for one in file.measurements]
     scenario = flags.resolve()
     wanted = listed(only)
     if only is not None and not wanted:
         raise InputError("--fit", "names no value", "such as snic.efficiency, or leave it out for all")
     with _progress() as show:
-        answer = fit(scenario, found, name=str(measurements), wanted=wanted, progress=show)
-    extends = _profile_name(flags, scenario.hardware.name)
-    name = profile_file.stem if profile_file is not None else f"{scenario.hardware.name}-calibrated"
-    if name in {fitted.hardware for fitted in parameter_sets()}:
-        name += "-calibrated"  # a fitted set of that name would be used in place of these values
-    source = f"{len(found)} measurements of {measurements.name} (dualplan calibrate)"
-    text = overlay(answer, name=name, extends=extends, source=source) if answer.changed else None
-    if profile_file is not None and text is not None:
-        write_text(profile_file, text)
-    written = str(profile_file) if profile_file is not None and text is not None else None
-    emit(output(answer, source, text, written), fmt, as_json)
-    if profile_file is not None and text is None:
-        from dualplan.errors import InfeasibleError
-
+        answer = fit(scenario, found, wanted=wanted, progress=show)
+    source = f"{len(found)} measurements of {', '.join(path.name for path in measurements)} (dualplan calibrate)"
+    profiles = _profiles(answer, flags, source, profile_file)
+    emit(output(answer, source, profiles), fmt, as_json)
+    if profile_file is not None and not profiles:
         raise InfeasibleError(f"{profile_file} was not written: the measurements tell none of the values")
 
 
-def _profile_name(flags: ScenarioFlags, name: str) -> str:
-    """The profile as the scenario names it; a file by its whole path, since the overlay may lie elsewhere."""
+def _profiles(answer: Calibration, flags: ScenarioFlags, source: str, file: Path | None) -> list[Profile]:
+    """The profiles with new values, written to ``file``; where the sides differ, to one a side named after it."""
+    from dualplan.report.calibrate import Profile, overlay
+    from dualplan.spec.fitted_sets import parameter_sets
+
+    profiles = []
+    for side in sorted({found.parameter.side for found in answer.changed}, key=lambda side: side == "decode"):
+        usual = answer.scenario.decode_hardware.name if side == "decode" else answer.scenario.hardware.name
+        own = file if file is None or side is None else file.with_name(f"{file.stem}-{side}{file.suffix}")
+        name = f"{usual}-calibrated" if own is None else own.stem
+        if name in {fitted.hardware for fitted in parameter_sets()}:
+            name += "-calibrated"  # a fitted set of that name would be used in place of these values
+        extends = _profile_name(flags, side, usual)
+        text = overlay(answer, name=name, extends=extends, source=source, side=side)
+        if own is not None:
+            write_text(own, text)
+        profiles.append(Profile(side=side, text=text, file=None if own is None else str(own)))
+    return profiles
+
+
+def _profile_name(flags: ScenarioFlags, side: Side | None, name: str) -> str:
+    """The profile of a side as the scenario names it; a file by its whole path, since the overlay may lie elsewhere."""
     from dualplan.spec.load import shipped_names
     from dualplan.spec.scenario import read_scenario
 
-    given: str | None = flags.values.get("hardware")
-    base = Path()
-    if given is None and flags.file is not None:
-        value = read_scenario(flags.file).items()["hardware"].value
-        given, base = (value if isinstance(value, str) else None), flags.file.parent
-    if given is None:
-        return name
-    if given in shipped_names("hardware_profiles", ".yaml"):
-        return given
-    return str((base / given).resolve())
+    for key in ("decode_hardware", "hardware") if side == "decode" else ("hardware",):
+        given: str | None = flags.values.get(key)
+        base = Path()
+        if given is None and flags.file is not None:
+            node = read_scenario(flags.file).items().get(key)
+            value = None if node is None else node.value
+            given, base = (value if isinstance(value, str) else None), flags.file.parent
+        if given is not None:
+            return given if given in shipped_names("hardware_profiles", ".yaml") else str((base / given).resolve())
+    return name
 
 
 @contextmanager

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from dualplan.serving import compiling
+
 QUIET = 1.0
 """Seconds before anything is shown."""
 
@@ -40,6 +42,16 @@ def progress_line(quiet: float = QUIET) -> Iterator[Callable[[Callable[[float], 
         yield show
     finally:
         sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()
+
+
+def compiling_line(begins: bool) -> None:
+    """Say while the simulation is compiled, on any command and where standard error is a terminal."""
+    import sys
+
+    if sys.stderr.isatty():
+        text = f"compiling the simulation once, about {compiling.SECONDS:.0f} s; later runs start at once "
+        sys.stderr.write(f"\r{text if begins else ''}\x1b[K")
         sys.stderr.flush()
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -18,9 +17,6 @@ from dualplan.cli.options import (
     emit,
     write_bytes,
 )
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 _PAPER = "paper"
 _CONVENTION = (
@@ -68,7 +64,6 @@ def ratio(
 ) -> None:
     """GB of KV-cache to load per PFLOP of compute: how storage-bound the turns of a model are."""
     from dualplan.errors import UsageError
-    from dualplan.report.output import Output
 
     check_picture(plot_file)
     if (plot or plot_file) and not (trend or batch):
@@ -79,6 +74,7 @@ def ratio(
         _show_batch(models, append, context, plot, plot_file, (fmt, as_json, file))
         return
     from dualplan.plan.ratio import hardware_trend, published_table
+    from dualplan.report.ratio import output
 
     append = _APPEND if append is None else append
     check_tokens(append, "--append")
@@ -103,8 +99,7 @@ def ratio(
         from dualplan.report.figures.pictures import hardware_trend as trend_picture
 
         write_bytes(plot_file, trend_picture(data["hardware_trend"], plot_file.suffix.lower()))
-    bars = plot and plot_file is None
-    emit(Output(data=data, rows=rows, text=lambda console: _print(console, data, contexts, bars)), fmt, as_json, file)
+    emit(output(data, contexts, bars=plot and plot_file is None), fmt, as_json, file)
 
 
 def _contexts(text: str) -> list[int]:
@@ -149,15 +144,14 @@ def _show_batch(
     where: tuple[Format, bool, Path | None],
 ) -> None:
     """Show throughput of prefill passes against their batch, beside the published curve."""
-    from dualplan.report.output import Output
+    from dualplan.report.ratio import batch_output
 
     data = _batch(models, append, context)
     if plot_file is not None:
         from dualplan.report.figures.pictures import batch_curve
 
         write_bytes(plot_file, batch_curve(data["rows"], plot_file.suffix.lower()))
-    bars = plot and plot_file is None
-    emit(Output(data=data, rows=data["rows"], text=lambda console: _print_batch(console, data, bars)), *where)
+    emit(batch_output(data, bars=plot and plot_file is None), *where)
 
 
 def _batch(models: list[str] | None, append: int | None, context: str | None) -> dict[str, Any]:
@@ -171,105 +165,3 @@ def _batch(models: list[str] | None, append: int | None, context: str | None) ->
         raise InputError("--context", "one context is needed with --batch")
     answer = batch_rows(models or _BATCH_MODELS, append, contexts[0])
     return {"schema": "dualplan/ratio-batch/1", "append": append, "context": contexts[0], **answer}
-
-
-# ---------------------------------------------------------------- human view
-
-
-def _print(console: Console, data: dict[str, Any], contexts: list[int], bars: bool) -> None:
-    from dualplan.report.columns import print_table
-
-    rows = data["rows"]
-    append = rows[0]["append"]
-    _wrapped(console, f"GB of KV-cache to load per PFLOP of compute, {append:,} tokens appended", "bold")
-    groups = [rows[start : start + len(contexts)] for start in range(0, len(rows), len(contexts))]
-    columns = [_with_printed(tokens, group) for tokens, group in zip(contexts, zip(*groups, strict=True), strict=True)]
-    header = ["model", "KV", *(column[0] for column in columns)]
-    cells = [
-        [group[0]["model"], group[0]["kv_format"], *(column[number] for column in columns)]
-        for number, group in enumerate(groups, start=1)
-    ]
-    print_table(console, header, cells, "l" * len(header))
-    console.print()
-    _wrapped(console, data["convention"]["text"])
-    if "hardware_trend" in data:
-        _print_trend(console, data["hardware_trend"], bars)
-
-
-def _with_printed(tokens: int, rows: Sequence[dict[str, Any]]) -> list[str]:
-    """The column of a context with its head: values, each with the published one beside it."""
-    from dualplan.units import significant
-
-    values = [f"{tokens:,}", *(significant(row["gb_per_pflop"]) for row in rows)]
-    room = max(map(len, values))
-    printed = [row["published_gb_per_pflop"] for row in rows]
-    beside = ["", *("" if value is None else f"  (paper {value:g})" for value in printed)]
-    return [f"{value:>{room}}{text}" for value, text in zip(values, beside, strict=True)]
-
-
-def _print_trend(console: Console, trend: list[dict[str, Any]], bars: bool) -> None:
-    from dualplan.report.columns import print_table
-    from dualplan.units import significant
-
-    console.print()
-    console.print("Network bytes per FLOP by GPU generation", style="bold")
-    cells = [
-        (
-            f"{row['gpu']} {row['dtype']}",
-            f"{row['flop_per_s'] / 1e12:,.0f}",
-            f"{row['nic_bytes_per_s'] * 8 / 1e9:.0f}",
-            f"{row['hbm_bytes'] / 1e9:.0f}",
-            significant(row["nic_bytes_per_flop"] * 1000),
-            f"{significant(row['fall_from_a100_bf16'])}x",
-        )
-        for row in trend
-    ]
-    header = ("GPU", "TFLOPS", "NIC Gb/s", "HBM GB", "B/kFLOP", "fall from A100")
-    print_table(console, header, cells, "lrrrrr")
-    if bars:
-        console.print()
-        _print_bars(console, [(f"{row['gpu']} {row['dtype']}", 1000 * row["nic_bytes_per_flop"]) for row in trend])
-    console.print()
-    _wrapped(console, "The fall of the first three rows mixes number formats; the last two compare bf16 with bf16.")
-
-
-def _print_batch(console: Console, data: dict[str, Any], bars: bool) -> None:
-    from dualplan.report.columns import print_table
-
-    about = "Requests/s of prefill passes against passes of one request"
-    _wrapped(console, f"{about}, {data['append']:,} tokens appended to {data['context']:,}", "bold")
-    names = list(dict.fromkeys(row["model"] for row in data["rows"]))
-    table = []
-    for batch in dict.fromkeys(row["batch"] for row in data["rows"]):
-        group = [row for row in data["rows"] if row["batch"] == batch]
-        printed = group[0]["published"]
-        cells = [f"{row['relative']:.2f}" for row in group]
-        table.append([str(batch), *cells, "-" if printed is None else f"{printed:.2f}"])
-    print_table(console, ["batch", *names, "paper"], table, "r" * (len(names) + 2))
-    if bars:
-        for name in names:
-            console.print()
-            console.print(name, style="bold")
-            group = [row for row in data["rows"] if row["model"] == name]
-            _print_bars(console, [(str(row["batch"]), row["relative"]) for row in group])
-    console.print()
-    for line in data["assumptions"]:
-        _wrapped(console, line)
-
-
-def _wrapped(console: Console, text: str, style: str | None = None) -> None:
-    from textwrap import fill
-
-    wrapped = fill(text, max(console.width, 40), subsequent_indent="  ", break_on_hyphens=False)
-    console.print(wrapped, style=style, soft_wrap=True)
-
-
-def _print_bars(console: Console, values: list[tuple[str, float]]) -> None:
-    """A bar for each value, the longest as wide as the terminal allows."""
-    from dualplan.units import significant
-
-    label = max(len(name) for name, _ in values)
-    room = console.width - label - 12
-    most = max(value for _, value in values)
-    for name, value in values:
-        console.print(f"{name:>{label}}  {'#' * round(room * value / most)} {significant(value)}", no_wrap=True)

@@ -12,6 +12,7 @@ import typer
 from dualplan.cli.options import note, spliced
 
 if TYPE_CHECKING:
+    from dualplan.messages import Message
     from dualplan.spec.load import Node
     from dualplan.spec.scenario import Scenario
     from dualplan.spec.workload import Workload
@@ -93,7 +94,7 @@ class ScenarioFlags:
     def __init__(self, values: dict[str, Any]) -> None:
         self.file: Path | None = values["file"]
         self.values = {name: value for name, value in values.items() if value is not None}
-        self.said: set[str] = set()
+        self.said: set[Message] = set()
 
     def resolve(self, over: Iterable[tuple[tuple[str, ...], Node]] = (), *, mixed: bool = False) -> Scenario:
         """The scenario of file and flags, and of values laid over both; uncertain values at their centres.
@@ -125,10 +126,10 @@ class ScenarioFlags:
             return
         from dualplan.plan.assumptions import cautions_on_means, cautions_on_trajectories
 
-        for text in [*cautions_on_means(workload), *(cautions_on_trajectories(workload) if simulated else [])]:
-            if text not in self.said:
-                note(text)
-                self.said.add(text)
+        for caution in [*cautions_on_means(workload), *(cautions_on_trajectories(workload) if simulated else [])]:
+            if caution not in self.said:
+                note(str(caution))
+                self.said.add(caution)
 
     def workload_path(self) -> Path:
         """Where the workload is, as given: by the flag, or by the scenario file and relative to it."""

@@ -187,7 +187,7 @@ def simulation_documents(flags: ScenarioFlags, scenario: Scenario) -> dict[str, 
             run, _ = answer(flags, scenario, (RunSpec(arrival_rate=rate).of(scenario),))
             found["run"] = output(run).data
     except (InfeasibleError, InputError) as error:
-        return {"reasons": str(error).splitlines()}
+        return {"reasons": list(error.messages) or str(error).splitlines()}
     return found
 
 

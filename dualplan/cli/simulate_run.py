@@ -12,8 +12,9 @@ from dualplan.units import counted
 
 if TYPE_CHECKING:
     from dualplan.report.simulate import Answer
+    from dualplan.serving.capacity import Capacity
     from dualplan.serving.result import Result
-    from dualplan.serving.run import Capacity, Progress
+    from dualplan.serving.run import Progress
     from dualplan.serving.trajectories import Floats, Trajectories
     from dualplan.spec.choices import Mode
     from dualplan.spec.run import Elastic, RunSpec
@@ -49,8 +50,8 @@ def answer(flags: ScenarioFlags, scenario: Scenario, specs: Sequence[RunSpec], r
 
     from dualplan.plan.simulation import lay_out, trajectories_of
     from dualplan.report.simulate import Answer
+    from dualplan.serving.capacity import find_capacity
     from dualplan.serving.result import meets
-    from dualplan.serving.run import find_capacity
     from dualplan.spec.run import slo_of
 
     slo, given = slo_of(scenario), scenario.settings.slo

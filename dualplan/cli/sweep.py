@@ -334,4 +334,4 @@ def _assumptions(points: Points, source: Made, call: RunSpec | None, table: Tabl
     first = int(good[0])
     scenario = source(points.pairs[points.which[first]])
     answer = evaluate(scenario, int(points.prefill_nodes[first]), int(points.decode_nodes[first]))
-    return ("of the first point; others differ in what is varied", *assumptions(answer))
+    return ("of the first point; others differ in what is varied", *map(str, assumptions(answer)))

@@ -43,8 +43,8 @@ def fit(
     the trace (classes), with which a plan has the bytes and GPU seconds of a plan with the trace. -f and --json show
     the fit in other formats, which no command reads.
     """
-    from dualplan.cli.workload import document
     from dualplan.report.output import Output
+    from dualplan.report.workload import document
     from dualplan.trace.fit import fit_workload, workload_yaml
 
     trace = flags.read(source)
@@ -56,7 +56,7 @@ def fit(
     if as_json or fmt is not Format.table:
         data = document(workload) | {"schema": "dualplan/trace-fit/1"}
         rows = [{"length": key, **value} for key, value in data.items() if isinstance(value, dict) and "mean" in value]
-        emit(Output(data=data, rows=rows, text=lambda console: None), fmt, as_json, file)
+        emit(Output(data=data, rows=rows), fmt, as_json, file)
     elif file is None:
         print_text(workload_yaml(workload))
     else:
@@ -100,7 +100,7 @@ def generate(
     if as_json:
         _emit_summary(data)
     for text in trajectories.notes:
-        note(text)
+        note(str(text))
     turns = data["per_turn"]
     note(
         f"{count:,} trajectories of {source.name or workload}, {data['turns']:,} turns; means over turns:"
@@ -152,4 +152,4 @@ def _summary(source: Workload, trajectories: Trajectories, seed: int) -> dict[st
 def _emit_summary(data: dict[str, Any]) -> None:
     from dualplan.report.output import Output
 
-    emit(Output(data=data, rows=[data], text=lambda console: None), as_json=True)
+    emit(Output(data=data, rows=[data]), as_json=True)

@@ -28,15 +28,16 @@ not settle are a ConvergenceError.
 
 from __future__ import annotations
 
-from collections import Counter
 from types import SimpleNamespace
 
 import numpy as np
 
 from dualplan.errors import ConvergenceError
-from dualplan.flow import kernels as k
-from dualplan.flow.problem import FlowProblem, Rates, check, priorities
-from dualplan.flow.store import Attributes, Store
+from dualplan.flow import kernels
+from dualplan.flow import layout as k
+from dualplan.flow.events import wake
+from dualplan.flow.network import binding_links, lay_out, link_sums
+from dualplan.flow.problem import FlowProblem, Rates, check
 
 
 def solve_rates(problem: FlowProblem) -> Rates:
@@ -45,36 +46,26 @@ def solve_rates(problem: FlowProblem) -> Rates:
     Raises InputError for an invalid problem, ConvergenceError where class weights do not settle.
     """
     check(problem)
-    store = Store(problem.links)
-    of_flow = [store.flow_class(attributes) for attributes in class_attributes(problem)]
-    state = store.state
-    for c, flows in Counter(of_flow).items():
-        k.wake(state, c)
-        state.class_index[c, k.FLOWS] = flows
+    network = lay_out(problem)
+    state, n_classes = network.state, len(network.state.classes)
+    state.class_index[:, k.FLOWS] = np.bincount(network.of_flow, minlength=n_classes)
+    for c in range(n_classes):
+        wake(state, c)
     state.counters[k.ALL_DIRTY] = 1
     turns = 50 if state.counters[k.ARBITRATED] else 1
     with np.errstate(all="ignore"):
-        kernels(int(state.counters[k.N_CLASSES]) * turns).solve(state)
+        _kernels(n_classes * turns).solve(state)
     settled(state)
     return Rates(
-        rates=tuple(state.classes[of_flow, k.RATE].tolist()),
-        binding=tuple(store.binding_links(state.class_index[of_flow, k.BOUND_BY])),
-        link_loads=tuple(store.link_loads()),
+        rates=tuple(state.classes[network.of_flow, k.RATE].tolist()),
+        binding=tuple(binding_links(network, state.class_index[network.of_flow, k.BOUND_BY])),
+        link_loads=tuple(link_sums(network, state.classes[:, k.RATE] * state.class_index[:, k.FLOWS])),
     )
 
 
-def class_attributes(problem: FlowProblem) -> list[Attributes]:
-    """What decides the class of each flow: route, weight, rate cap, priority, traffic class."""
-    by_class = priorities(problem)
-    return [
-        (flow.route, flow.weight, flow.rate_cap, by_class.get(flow.traffic_class, flow.priority), flow.traffic_class)
-        for flow in problem.flows
-    ]
-
-
-def kernels(work: float) -> SimpleNamespace:
+def _kernels(work: float) -> SimpleNamespace:
     """Plain kernels for little work, compiled ones for much, plain ones again where there is no compiler."""
-    return (k.compiled() if work > k.plain_work() else None) or k.PLAIN
+    return (kernels.compiled() if work > kernels.plain_work() else None) or kernels.PLAIN
 
 
 def settled(state: k.State) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from dualplan.messages import Message
 from dualplan.model import collectives, kv
 from dualplan.model.latency import DecodeStep, read_time
 from dualplan.model.memory import kv_bytes_left, kv_share_per_gpu, weight_bytes_per_gpu
@@ -82,7 +83,7 @@ class TurnDemand(msgspec.Struct, frozen=True, kw_only=True):
     decode_base: float
     decode_slope: float
     kv_format: str
-    compute_origin: str
+    compute_origin: Message
     decode_quadratic: float = 0.0
     decode_experts: float = 0.0
     expert_share: float = 0.0

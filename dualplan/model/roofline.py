@@ -11,8 +11,8 @@ Each term by itself:
   is launched by the host, which takes an order longer.
 * Weights cross HBM once a step; of the routed experts those that some token chose: 1 - (1 - k/E)^B of them.
 * Each sequence's cache crosses HBM once a step; latent caches are whole on each GPU, KV heads are split over tp.
-* FLOPs run at a share of the peak of each matrix's own type; 4-bit weights on a GPU without FP4 units are widened
-  first and run in bf16.
+* FLOPs run at a share of what large matrix products reach of the peak of each matrix's own type; 4-bit weights on a GPU
+  without FP4 units are widened first and run in bf16.
 * tp > 1: two all-reduces a layer, each a latency and bytes; dp > 1: dispatch and combine in each layer with experts.
 * Prefill computes latent attention unabsorbed (sparse attention absorbed), hides the all-to-all behind compute, and
   sends a token once to each node.
@@ -27,6 +27,7 @@ from math import inf
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from dualplan.model.collectives import remote_copies, remote_nodes
 from dualplan.model.compute import index_flops, per_key_flops
@@ -42,7 +43,7 @@ from dualplan.model.latency import touched
 from dualplan.model.memory import kv_share_per_gpu
 from dualplan.model.service_times import Curve, scale_up_gpus, seen, token_work
 from dualplan.model.service_times import Intervals as ModelIntervals
-from dualplan.spec.constants import Constants, Interval, Intervals, roofline_data
+from dualplan.spec.constants import Constants, interval_classes, roofline_data, widest
 from dualplan.spec.hardware import Efficiencies, Hardware
 from dualplan.spec.layers import (
     Attention,
@@ -211,17 +212,18 @@ def attention_curves(model: Model, kv_format: str, tp: int) -> tuple[Curve, Curv
 class Rank(msgspec.Struct, frozen=True, kw_only=True):
     """What one GPU of a rank does, before any fitted constant.
 
-    ``kernels`` of a pass; ``old``: 1 on a GPU without FP4 units, else 0. ``weights``: bytes of all but the routed
-    experts; ``experts``: bytes of the routed experts it holds, ``packed``: 1
+    ``hbm``: what streams reach of the HBM rate. ``kernels`` of a pass; ``old``: 1 on a GPU without FP4 units, else 0.
+    ``weights``: bytes of all but the routed experts; ``experts``: bytes of the routed experts it holds, ``packed``: 1
     where they are 4-bit and must be widened. ``expert_share``: top-k of the experts; ``expert_ranks``: ranks whose
-    tokens meet in an expert group. ``dense_time``, ``expert_time``, ``head_time``: seconds at the peak for one token of
-    the rank; ``expert_row_time``: for one row of each routed expert that the GPU holds. ``vector_bytes``: of a hidden
-    vector. ``room``: bytes for KV beside the weights, of which a sequence holds ``held_per_token`` and
-    ``held_per_sequence``. ``cache``: bytes read for a sequence; ``decode_attention``, ``prefill_attention``: seconds at
-    the bf16 peak for a token. ``reduces``: all-reduces of a pass, with ``reduce_bytes`` a token sent by each GPU in all
-    of them, over NICs where ``reduce_remote`` is 1. ``exchanges``: layers with dispatch and combine, over NICs where
-    ``exchange_remote`` is 1, ``decode_exchange_bytes`` and ``prefill_exchange_bytes`` a token of the rank. ``link``,
-    ``nic``: rates of a GPU inside the scale-up domain and of its NICs.
+    tokens meet in an expert group. ``dense_time``, ``expert_time``, ``head_time``: seconds for one token of the rank at
+    what large matrix products reach of the peak; ``expert_row_time``: for one row of each routed expert that the GPU
+    holds. ``vector_bytes``: of a hidden vector. ``room``: bytes for KV beside the weights, of which a sequence holds
+    ``held_per_token`` and ``held_per_sequence``. ``cache``: bytes read for a sequence; ``decode_attention``,
+    ``prefill_attention``: seconds for a token at that rate in bf16. ``reduces``: all-reduces of a pass, with
+    ``reduce_bytes`` a token sent by each GPU in all of them, over NICs where ``reduce_remote`` is 1. ``exchanges``:
+    layers with dispatch and combine, over NICs where ``exchange_remote`` is 1, ``decode_exchange_bytes`` and
+    ``prefill_exchange_bytes`` a token of the rank. ``link``, ``nic``: rates of a GPU inside the scale-up domain and of
+    its NICs.
     """
 
     tp: Any
@@ -289,12 +291,12 @@ def rank(model: Model, hardware: Hardware, parallel: Parallel, kv_format: str, r
     head = hidden * model.vocab_size / tp
     dense = {"attention": attention, "dense": counted.dense / tp, "shared_experts": counted.shared_experts / tp}
     kinds = {part: matrix_type(getattr(size, part), model) for part in size.__struct_fields__}
-    peaks = {part: matrix_peak(hardware, kind) for part, kind in kinds.items()}
+    peaks = {part: hardware.efficiency.decode * matrix_peak(hardware, kind) for part, kind in kinds.items()}
     experts = model.experts
     shards = max(tp * dp / ep, 1)  # GPUs that share one expert
     held = counted.routed_experts * (1 + redundant_experts / experts.count) / ep / shards if experts else 0.0
     chosen = counted.routed_experts * experts.top_k / experts.count / tp if experts else 0.0
-    packed = kinds["routed_experts"] in ("fp4", "int4") and peaks["routed_experts"] == gpu.flops.bf16
+    packed = kinds["routed_experts"] in ("fp4", "int4") and getattr(gpu.flops, kinds["routed_experts"], None) is None
     blocks = sum(group.count * ((group.attention is not None) + (group.ffn is not None)) for group in model.layers)
     exchanges = model.moe_layers if experts and dp > 1 else 0
     spread = -(-ep // domain)
@@ -311,7 +313,7 @@ def rank(model: Model, hardware: Hardware, parallel: Parallel, kv_format: str, r
     return Rank(
         tp=tp,
         dp=dp,
-        hbm=gpu.hbm_bandwidth,
+        hbm=gpu.hbm_bandwidth * hardware.efficiency.hbm,
         kernels=kernel_count(model),
         old=float(gpu.flops.fp4 is None),
         weights=weights,
@@ -334,8 +336,8 @@ def rank(model: Model, hardware: Hardware, parallel: Parallel, kv_format: str, r
         held_per_token=kv_total_bytes_per_token(model, kv_format) * kv_share_per_gpu(model, parallel, kv_format),
         held_per_sequence=state_bytes_per_sequence(model, kv_format) / tp,
         cache=cache,
-        decode_attention=_times(decode_flops, 1 / gpu.flops.bf16),
-        prefill_attention=_times(prefill_flops, 1 / gpu.flops.bf16),
+        decode_attention=_times(decode_flops, 1 / peaks["plain"]),
+        prefill_attention=_times(prefill_flops, 1 / peaks["plain"]),
         reduces=blocks if tp > 1 else 0,
         reduce_bytes=blocks * 4 * hidden * (tp - 1) / tp,
         reduce_remote=float(tp > domain),
@@ -482,31 +484,23 @@ def prefill_constants(c: Constants, own: Efficiencies) -> Constants:
     """The constants of a prefill engine, with what its profile says itself: ``prefill`` is a share of the peak that
     holds for all that a token takes outside attention.
     """
-    changes: dict[str, Any] = {"hbm_share": own.hbm, "attention_prefill_share": own.attention}
     if own.prefill is not None:
-        changes |= {"compute_share": own.prefill, "expert_prefill_share": 1.0, "hidden_vectors": 0.0}
-    return _with(c, changes)
+        c = replace(c, compute_share=own.prefill / own.decode, expert_prefill_share=1.0, hidden_vectors=0.0)
+    return c if own.attention is None else replace(c, attention_prefill_share=own.attention / own.decode)
 
 
 def decode_constants(c: Constants, own: Efficiencies, r: Rank) -> Constants:
     """The constants of a decode engine, with what its profile says itself: ``decode_layer_time`` of a layer is what all
     its kernels take.
     """
-    changes: dict[str, Any] = {"hbm_share": own.hbm, "compute_share": own.decode}
-    if own.decode_layer_time is not None:
-        changes |= {"kernel_time": own.decode_layer_time * r.layers / r.kernels, "older_kernel_factor": 1.0}
-    return _with(c, changes)
+    if own.decode_layer_time is None:
+        return c
+    return replace(c, kernel_time=own.decode_layer_time * r.layers / r.kernels, older_kernel_factor=1.0)
 
 
 def own_figures(own: Efficiencies) -> bool:
-    """Whether a profile says something that the constants were fitted for, so that their intervals say nothing."""
-    return any(
-        getattr(own, name) is not None for name in ("prefill", "attention", "hbm", "decode", "decode_layer_time")
-    )
-
-
-def _with(c: Constants, changes: dict[str, Any]) -> Constants:
-    return msgspec.structs.replace(c, **{name: value for name, value in changes.items() if value is not None})
+    """Whether a profile says something that constants were fitted for, so that their intervals say nothing."""
+    return any(getattr(own, name) is not None for name in ("prefill", "attention", "decode_layer_time"))
 
 
 def handover_rate(model: Model, kv_format: str, prefill: tuple[Rank, Parallel], decode: tuple[Rank, Parallel]) -> Any:
@@ -517,29 +511,15 @@ def handover_rate(model: Model, kv_format: str, prefill: tuple[Rank, Parallel], 
     return HANDOVER_SHARE * minimum(*sides)
 
 
-def interval_of(intervals: Intervals, model: Model, sides: Sequence[tuple[Hardware, Rank]]) -> Interval:
-    """The interval of a prediction: the widest of the classes that it belongs to."""
-    kinds = [intervals.usual]
-    if not was_seen(model, sides):
-        kinds.append(intervals.unseen)
-    if any(max(r.reduce_remote, r.exchange_remote) for _, r in sides):
-        kinds.append(intervals.network)
-    if any(hardware.gpu.kind.startswith("MI") for hardware, _ in sides):
-        kinds.append(intervals.other_vendor)
-    return Interval(low=min(k.low for k in kinds), high=max(k.high for k in kinds), rows=kinds[-1].rows)
-
-
-def was_seen(model: Model, sides: Sequence[tuple[Hardware, Rank]]) -> bool:
-    """Whether the constants were fitted on runs of this model and of these machines."""
-    data = roofline_data()
-    return model.name in data.models and all(hardware.name in data.systems for hardware, _ in sides)
-
-
 def model_intervals(model: Model, sides: Sequence[tuple[Hardware, Rank]]) -> ModelIntervals:
-    """The intervals of all that the roofline says of two sides."""
-    data = roofline_data()
-    figures = {name: interval_of(getattr(data, name), model, sides) for name in ("tpot", "ttft", "prefill_rate")}
-    return ModelIntervals(**figures, seen=was_seen(model, sides))
+    """The intervals of all that the roofline says of two sides, by the classes of either."""
+    data, classes = roofline_data(), dict[str, None]()
+    for hardware, r in sides:
+        remote = max(r.reduce_remote, r.exchange_remote) > 0
+        classes |= dict.fromkeys(interval_classes(model.name, hardware.gpu.kind, hardware.name, remote=remote))
+    names = ("tpot", "ttft", "prefill_rate")
+    figures = {name: widest(getattr(data, name), tuple(classes)) for name in names}
+    return ModelIntervals(**figures, seen="unseen" not in classes)
 
 
 # ---------------------------------------------------------------- runs of a closed loop

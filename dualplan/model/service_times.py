@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from dualplan.messages import Message
 from dualplan.model.elementwise import maximum, minimum
 from dualplan.model.latency import touched
 from dualplan.spec.constants import Interval
@@ -87,7 +88,7 @@ class Intervals(msgspec.Struct, frozen=True, kw_only=True):
 class ServiceTimes(msgspec.Struct, frozen=True, kw_only=True):
     """Service times of a prefill engine, a decode engine and a storage NIC. Times in s, rates in B/s.
 
-    ``name`` names a fitted set or is ``roofline``; ``origin`` says in words where the times come from.
+    ``name`` names a fitted set or is ``roofline``; ``origin`` says where the times come from.
 
     Prefill: a pass takes ``pass_base``, ``pass_experts`` for the experts that its tokens touch, and the work of its
     slowest engine, at least ``pass_idle``, which is a pass without work (:func:`pass_time`). A request takes
@@ -103,7 +104,7 @@ class ServiceTimes(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
-    origin: str
+    origin: Message
     pass_base: Any = 0.0
     pass_experts: Any = 0.0
     pass_idle: Any = 0.0

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from dualplan.messages import message
 from dualplan.model import kv
 from dualplan.model.roofline import (
     decode_constants,
@@ -19,7 +20,7 @@ from dualplan.model.roofline import (
 )
 from dualplan.model.service_times import ServiceTimes, linear
 from dualplan.spec.constants import roofline_constants
-from dualplan.spec.fitted_sets import Fitted, ParameterSet
+from dualplan.spec.fitted_sets import Fitted, ParameterSet, origin_of
 from dualplan.spec.parallel import Parallel
 from dualplan.spec.scenario import Scenario
 
@@ -70,7 +71,7 @@ def from_set(fit: ParameterSet, layers: int) -> ServiceTimes:
     base = fit.pass_time_per_layer * layers
     return ServiceTimes(
         name=f"{fit.model} on {fit.hardware}",
-        origin=f"parameter set {fit.model} on {fit.hardware}, fitted on {fit.fitted_on}",
+        origin=origin_of(fit),
         pass_base=base,
         pass_idle=base,
         per_request=fit.time_per_request,
@@ -103,7 +104,7 @@ def from_roofline(scenario: Scenario, prefill: Parallel, decode: Parallel, redun
     d = decode_step(other, decode_constants(constants, second.efficiency, other))
     return ServiceTimes(
         name="roofline",
-        origin=f"roofline of {first.name}" + (f" and {second.name}" if second.name != first.name else ""),
+        origin=message("times.roofline", machines=tuple(dict.fromkeys((first.name, second.name)))),
         pass_base=p.base,
         pass_experts=p.experts,
         per_request=p.per_request,

@@ -1,10 +1,11 @@
-"""What an answer relies on: assumptions in words, sources of the figures, a hash of the inputs."""
+"""What an answer relies on: assumptions, sources of the figures, a hash of the inputs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from dualplan.messages import Message, message
 from dualplan.spec.choices import SINGLE_SIDED
 from dualplan.spec.fitted_sets import fitted
 from dualplan.spec.hardware import Hardware, unsourced
@@ -14,224 +15,196 @@ from dualplan.spec.workload import Workload, has_spread, turns_changed
 from dualplan.steady.answer import Evaluation
 from dualplan.steady.latencies import reachable_read_rate
 from dualplan.steady.resources import cnic_bandwidth, storage_bandwidth
-from dualplan.units import show
 
 NAMED = ("hardware", "decode_hardware", "model", "workload")
 """Inputs that the headline names anyway."""
 
+MOST_KEYS = 4
+"""Values without a source that are named; more are counted."""
+
 
 class Assumption(NamedTuple):
-    """A phrase. ``about``: parts of names of the resources that it bears on, "" where it bears on every answer."""
+    """What an answer relies on. ``about``: parts of names of the resources that it bears on, "" where it bears on every
+    answer.
+    """
 
-    text: str
+    message: Message
     about: tuple[str, ...] = ("",)
 
 
-def assumptions(answer: Evaluation, given: Sequence[str] = ()) -> tuple[str, ...]:
-    """Assumptions that matter to this answer, a phrase each; where it departs from DualPath, the paper is named.
+def assumptions(answer: Evaluation, given: Sequence[str] = ()) -> tuple[Message, ...]:
+    """Assumptions that matter to this answer; where it departs from DualPath, the paper is named.
 
     ``given``: flags beside those of the scenario.
     """
-    return (*(one.text for one in _assumed(answer)), *given_flags(answer.scenario, given))
+    return (*(one.message for one in _assumed(answer)), *given_flags(answer.scenario, given))
 
 
-def deciding(answer: Evaluation) -> tuple[str, ...]:
+def deciding(answer: Evaluation) -> tuple[Message, ...]:
     """The assumptions that bear on every answer, on what binds in this one, or on what ends its P/D range."""
     found = answer.ranges.all_traffic
     names = {answer.bottleneck.resource or "", *found.lower_constraints, *found.upper_constraints}
     names |= set(found.empty_because or ())
-    return tuple(one.text for one in _assumed(answer) if any(part in name for part in one.about for name in names))
+    return tuple(one.message for one in _assumed(answer) if any(part in name for part in one.about for name in names))
 
 
 def _assumed(answer: Evaluation) -> list[Assumption]:
     settings, demand = answer.scenario.settings, answer.demand
-    forms = f"KV format {demand.kv_format}; prefill {answer.prefill_parallel}, decode {answer.decode_parallel}"
-    found = [
-        Assumption(_steady(answer)),
-        Assumption(f"compute times: {demand.compute_origin}"),
-        Assumption(forms, ("hbm", "compute", "buffer")),
-        Assumption(_balance(answer), ("snic",)),
-        Assumption(_collective_text(answer), ("cnic", "wire")),
-        *map(Assumption, _expert_groups(answer)),
-    ]
+    found: list[Assumption] = []
+
+    def add(code: str, *about: str, **values: Any) -> None:
+        found.append(Assumption(message(f"assumption.{code}", **values), about or ("",)))
+
+    passes = demand.passes
+    if passes is None:
+        add("steady")
+    else:
+        add("passes", base=passes.base, excess=passes.excess)
+    add("compute_times", origin=demand.compute_origin)
+    sides = {"prefill": str(answer.prefill_parallel), "decode": str(answer.decode_parallel)}
+    add("forms", "hbm", "compute", "buffer", form=str(demand.kv_format), **sides)
+    found += [Assumption(_balance(answer), ("snic",)), Assumption(_collectives(answer), ("cnic", "wire"))]
+    found += map(Assumption, _expert_groups(answer))
     if settings.mode not in SINGLE_SIDED:
-        text = "decode-read turns return their miss KV to the decode node, which figure 4b of the paper leaves out"
-        found.append(Assumption(text, ()))
+        found.append(Assumption(message("assumption.miss_returned"), ()))
     if settings.mode != "oracle":
-        text = f"the {settings.persist} side persists the miss KV (the paper does not say which)"
-        found.append(Assumption(text, ("snic_egress", "storage_backend")))
+        add("persist", "snic_egress", "storage_backend", side=settings.persist)
     if settings.mode == "dram-pool":
-        text = f"a pool on the prefill nodes serves {settings.pool_share:.0%} of the hits"
-        found.append(Assumption(text.replace("%", " %")))
+        add("pool", share=settings.pool_share)
     if settings.residency:
-        text = f"{settings.residency:.0%} of each prefix still is on the decode node"
-        found.append(Assumption(text.replace("%", " %")))
+        add("residency", share=settings.residency)
     if settings.copy == "engine" or settings.staging == "gds":
-        text = "copy engine and GPUDirect Storage pass no lanes; how they disturb collectives is not modelled"
-        found.append(Assumption(text, ("cnic", "wire")))
+        add("no_lanes", "cnic", "wire")
     if settings.slo.tpot is None:
-        found.append(Assumption("no TPOT is asked for, so decode speed is that of ever larger batches"))
-    elif any(reason.startswith("TPOT") for reason in answer.reasons):
-        found.append(Assumption("the rate ignores the TPOT that cannot be met"))
+        add("no_tpot")
+    elif any(reason.code in ("reason.tpot", "reason.tpot_of") for reason in answer.reasons):
+        add("tpot_ignored")
     for side, hardware in answer.scenario.sides:
         if side == "prefill" or answer.scenario.decode_hardware != answer.scenario.hardware:
             found += _machine(answer, hardware)
     if answer.scenario.variants:
-        found.append(Assumption("the P/D ranges are those of the usual nodes"))
+        add("usual_ranges")
     if answer.classes:
-        text = (
-            "every GPU holds the weights of all models, engines serve one class at a time and are divided by need, all "
-            "classes read the same share on the decode side; parallelism shown is that of the first"
-        )
-        found.append(Assumption(text))
-    if settings.uncertain and answer.scenario.variants:
-        text = "uncertain values are at their centres: they are not sampled where nodes of a side differ"
-        found.append(Assumption(text))
-    elif settings.uncertain:
-        text = (
-            "uncertain values are independent, x +- d normal with standard deviation d, a..b equally likely; all else "
-            "is for their centres"
-        )
-        found.append(Assumption(text))
+        add("classes")
+    if settings.uncertain:
+        add("uncertain_centres" if answer.scenario.variants else "uncertain")
     return [*found, *map(Assumption, set_means(answer.scenario.workload))]
 
 
-def given_flags(scenario: Scenario, more: Sequence[str] = ()) -> list[str]:
-    """The flags that set values of a scenario, and ``more`` of them, as one phrase; nothing without any."""
+def given_flags(scenario: Scenario, more: Sequence[str] = ()) -> list[Message]:
+    """The flags that set values of a scenario, and ``more`` of them, as one message; nothing without any."""
     flags = {place for key, place in scenario.origins.items() if place.startswith("--") and key not in NAMED}
-    return ["given: " + ", ".join(sorted({*flags, *more}))] if flags or more else []
+    return [message("assumption.given", flags=tuple(sorted({*flags, *more})))] if flags or more else []
 
 
-def set_means(workload: Workload) -> list[str]:
-    """What setting means of a workload by hand has made of it, a phrase each."""
+def set_means(workload: Workload) -> list[Message]:
+    """What setting means of a workload by hand has made of it."""
     changed = [one for one in workload.set_means if one.value != one.source]
     if not changed:
         return []
-    now = ", ".join(
-        f"{one.name} {one.value:,.5g}{'' if one.name == 'turns' else ' tokens'} (was {one.source:,.5g})"
+    means = tuple(
+        message("assumption.mean_turns", value=one.value, before=one.source)
+        if one.name == "turns"
+        else message("assumption.mean_tokens", length=_length(one.name), value=one.value, before=one.source)
         for one in changed
     )
-    kept = "; turns differ as before, in proportion" if has_spread(workload) else ""
-    return [f"set in {workload.name}, means over all turns: {now}{kept}", *cautions_on_means(workload)]
+    kept = message("assumption.in_proportion") if has_spread(workload) else ""
+    set_here = message("assumption.set_means", workload=workload.name, means=means, kept=kept)
+    return [set_here, *cautions_on_means(workload)]
 
 
-def cautions_on_means(workload: Workload) -> list[str]:
+def _length(name: str, **value: float) -> Message:
+    """A length of a turn by name, with its mean where one is given."""
+    words = message(f"length.{name}")
+    return message("length.mean", length=words, **value) if value else words
+
+
+def cautions_on_means(workload: Workload) -> list[Message]:
     """What a user who set means of a workload may not expect."""
     changed = [one for one in workload.set_means if one.value != one.source]
     found = []
     if changed and not has_spread(workload):
-        found.append(
-            "context, append and generated are all set, so all turns are alike: without the spread that the turns of "
-            f"{workload.name} have rates come out higher; set fewer of them to keep it"
-        )
-    printed = [one for one in changed if one.of_trajectories is not None]
+        found.append(message("caution.all_alike", workload=workload.name))
+    printed = [(one.name, one.of_trajectories, one.source) for one in changed if one.of_trajectories is not None]
     if printed:
-        over_trajectories = ", ".join(f"{one.name} {one.of_trajectories:,.5g}" for one in printed)
-        over_turns = ", ".join(f"{one.name} {one.source:,.5g}" for one in printed)
-        found.append(
-            f"{workload.name} prints means over trajectories ({over_trajectories}); --set and --uncertain take means "
-            f"over all turns (there {over_turns})"
-        )
+        means = {
+            "printed": tuple(_length(name, value=of_trajectories) for name, of_trajectories, _ in printed),
+            "over_turns": tuple(_length(name, value=source) for name, _, source in printed),
+        }
+        found.append(message("caution.means", workload=workload.name, **means))
     return found
 
 
-def cautions_on_trajectories(workload: Workload) -> list[str]:
+def cautions_on_trajectories(workload: Workload) -> list[Message]:
     """What of a workload whose number of turns was set cannot be replayed."""
     if not turns_changed(workload) or not (workload.recipe or workload.mix):
         return []
-    kept = "recipe" if workload.recipe else "trace"
-    return [
-        f"the {kept} of {workload.name} has no trajectories of another number of turns: agents replay equal turns of "
-        "the means, without the spread between turns"
-    ]
+    return [message("caution.recipe" if workload.recipe else "caution.trace", workload=workload.name)]
 
 
-def _steady(answer: Evaluation) -> str:
-    passes = answer.demand.passes
-    if passes is None:
-        return (
-            "steady means without queueing, batching or skew between GPUs: rates are upper, latencies and buffers "
-            "lower bounds (dualplan simulate adds these)"
-        )
-    return (
-        "steady means of a full deployment: prefill in synchronised passes, each "
-        f"{show(passes.base, 's', 2)} and its slowest engine {passes.excess:.2g} mean turns above the others, turns on "
-        "decode engines from fetch on; latencies and buffers are lower bounds (dualplan simulate adds queueing)"
-    )
-
-
-def _expert_groups(answer: Evaluation) -> list[str]:
+def _expert_groups(answer: Evaluation) -> list[Message]:
     """Expert-parallel groups larger than those of the deployment that was fitted, which simulate repeats."""
     found, notes = fitted(answer.scenario), []
     for side in ("prefill", "decode"):
         usual = None if found is None else getattr(found.chosen, f"{side}_ep")
         chosen = getattr(answer, f"{side}_parallel").ep
         if usual is not None and chosen > usual:
-            how = f"--{side}-parallel ep={usual},dp={usual} to do so as well"
-            notes.append(
-                f"{side}: fitted with expert-parallel groups of {usual} GPUs, which simulate repeats; here they have "
-                f"{chosen} GPUs ({how})"
-            )
+            notes.append(message("assumption.expert_groups", side=side, usual=usual, chosen=chosen))
     return notes
 
 
-def _balance(answer: Evaluation) -> str:
+def _balance(answer: Evaluation) -> Message:
     settings = answer.scenario.settings
-    value = f"balance {answer.balance:g}"
     if settings.balance is not None:
-        return f"{value} (given)"
+        return message("assumption.balance_given", balance=answer.balance)
     if settings.mode in SINGLE_SIDED:
-        return f"{value} (reads have no choice of side, so none is lost in choosing)"
+        return message("assumption.balance_one_side", balance=answer.balance)
     if settings.mode == "split-read":
-        return f"{value} (reads are split over both sides)"
-    return f"{value} (largest over mean storage NIC load, measured in the paper for {settings.policy})"
+        return message("assumption.balance_split", balance=answer.balance)
+    return message("assumption.balance_measured", balance=answer.balance, policy=settings.policy)
 
 
-def _collective_text(answer: Evaluation) -> str:
+def _collectives(answer: Evaluation) -> Message:
     collectives = answer.collectives
-    shares = f"prefill {collectives.prefill:.2f}, decode {collectives.decode:.2f} of the compute NICs"
+    loads = {"prefill": collectives.prefill, "decode": collectives.decode}
     if collectives.origin == "given":
-        return f"collectives given ({shares})"
+        return message("assumption.collectives_given", **loads)
     if collectives.prefill == collectives.decode == 0:
-        return "no collectives cross the compute NICs under this parallelism"
-    text = f"collectives derived ({shares}); the paper leaves them out"
+        return message("assumption.collectives_none")
     floor, available = collectives.kv_floor[1], collectives.kv_available[1]
-    if floor is not None:
-        text += f"; decode-side KV has {available:.0%} of the NICs left, its lane guarantees {100 * floor:.2g} %"
-    return text.replace("%", " %").replace("  %", " %")
+    left = "" if floor is None else message("assumption.kv_floor", available=available, floor=floor)
+    return message("assumption.collectives", **loads, floor=left)
 
 
 def _machine(answer: Evaluation, hardware: Hardware) -> list[Assumption]:
     found: list[Assumption] = []
 
-    def add(text: str, *about: str) -> None:
-        found.append(Assumption(f"{hardware.name}: {text}", about or ("",)))
+    def add(code: str, *about: str, **values: Any) -> None:
+        found.append(Assumption(message(f"machine.{code}", machine=hardware.name, **values), about or ("",)))
 
     dram = hardware.dram
     if dram.bandwidth is None:
-        add("DRAM bandwidth unknown, so DRAM is no limit")
+        add("dram_unknown")
     elif dram.buffer_sockets is not None and dram.buffer_sockets < dram.sockets:
-        where = f"{dram.buffer_sockets} of {dram.sockets} sockets"
-        add(f"KV buffers on {where}, which leaves them that share of DRAM bandwidth", "dram")
+        add("dram_some_sockets", "dram", used=dram.buffer_sockets, all=dram.sockets)
     elif dram.sockets > 1:
-        add(f"KV buffers spread over {dram.sockets} sockets; on one, half of DRAM bandwidth counts", "dram")
+        add("dram_sockets", "dram", all=dram.sockets)
     if hardware.pcie.gpu_nic_same_switch is None:
-        add("GPU and compute NIC taken to share a PCIe switch, which no source confirms", "cnic", "dram")
+        add("switch_unknown", "cnic", "dram")
     elif not hardware.pcie.gpu_nic_same_switch:
-        add("GPU and compute NIC do not share a PCIe switch, unlike in the paper", "cnic", "dram")
+        add("no_switch", "cnic", "dram")
     storage, cnics = storage_bandwidth(hardware), cnic_bandwidth(hardware)
     if storage <= cnics < 2 * storage:
-        add("s exceeds g/2, which no P/D allows; the paper's s <= g does not suffice")
+        add("storage_ratio")
     if hardware.snic.shares_cnic:
-        add("storage traffic shares the compute NICs", "snic", "cnic", "wire")
+        add("shares_cnic", "snic", "cnic", "wire")
     if answer.scenario.settings.mode != "oracle" and answer.demand.amounts.read:
         snic, rate = hardware.snic, reachable_read_rate(hardware, answer.demand.amounts.read)
-        how = f"{snic.efficiency:g} of line rate, {show(snic.time_per_read, 's', 2)} a read"
-        add(f"a storage NIC reaches {show(rate, 'B/s')} of {show(snic.rate, 'B/s')} ({how})", "snic")
-    missing = unsourced(hardware)
+        add("snic", "snic", rate=rate, line=snic.rate, efficiency=snic.efficiency, time=snic.time_per_read)
+    missing = tuple(unsourced(hardware))
     if missing:
-        shown = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else "")
-        add(f"no source given for {shown}")
+        more = message("machine.and_more", n=len(missing) - MOST_KEYS) if len(missing) > MOST_KEYS else ""
+        add("no_source", keys=missing[:MOST_KEYS], more=more)
     return found
 
 

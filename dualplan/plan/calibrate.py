@@ -7,9 +7,13 @@ made small within physical bounds (an efficiency is at most 1). J = dr/dx holds 
 * Standard errors are those of linear least squares at the solution, s^2 (J'J)^-1 with s^2 = r'r / (n - p), s at least
   NOISE, and a 95 % interval is exp(x -+ t se), t of Student's distribution with n - p degrees of freedom.
 * What cannot be told: along a right singular vector of J with singular value v the standard error is s / v. Where
-  1.96 s / v >= 1 the 95 % interval reaches a factor of e. Then the parameter that the vector
-  points to most is left at its value in the profile and the rest is fitted again. If that parameter alone would be
-  told well, those that make up for it along the vector are named: they are not told apart.
+  1.96 s / v >= 1, s at most MOST_NOISE, the 95 % interval reaches a factor of e, and the set of parameters is not
+  told. The answer is the largest set that is told and that no smaller one fits better than; the others stay at their
+  value in the profile.
+* A parameter without slope (a time near 0) is put to the end of its range where it does least. It is told there if its
+  prior fits significantly worse.
+* If a parameter that is left out would alone be told well, those that make up for it along the vector are named: they
+  are not told apart.
 
 Reference: Golub and Van Loan, Matrix Computations, section 5.5 (rank deficiency by singular values).
 """
@@ -17,24 +21,23 @@ Reference: Golub and Van Loan, Matrix Computations, section 5.5 (rank deficiency
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import combinations
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from dualplan.errors import ConvergenceError, InputError, did_you_mean, each
+from dualplan.errors import ConvergenceError, InputError, did_you_mean
 from dualplan.nomenclature import QUANTITIES, Quantity
+from dualplan.plan.measurement_prediction import cases, predictor
 from dualplan.plan.measurements import Measurement
 from dualplan.spec.constants import roofline_constants
-from dualplan.spec.hardware import Hardware
+from dualplan.spec.hardware import Efficiencies, Hardware
+from dualplan.spec.parallel import Side
 from dualplan.spec.scenario import Scenario
-
-if TYPE_CHECKING:
-    from dualplan.serving.cluster import Cluster
-    from dualplan.serving.trajectories import Trajectories
 
 Floats = npt.NDArray[np.float64]
 Progress = Callable[[], None]
@@ -42,11 +45,31 @@ Progress = Callable[[], None]
 
 Status = Literal["fitted", "at its bound", "not told apart", "not measured", "not asked for"]
 
-NOISE = 0.01
-"""Relative error that any measurement is taken to have at least, when it is asked what can be told apart."""
+NOISE, MOST_NOISE = 0.01, 0.1
+"""Relative error that any measurement is taken to have at least, and at most when it is asked what can be told: the
+same configuration on another engine or version differs by 1.12 in the median. What is left beyond is of the formulas,
+and no reason to keep a value that is far off."""
 
 NAMED = 0.3
 """Parameters whose part of a unit vector is larger than this are named as not told apart."""
+
+REACH = 1.96
+"""Standard errors of a 95 % interval's half, when it is asked what can be told."""
+
+SIGNIFICANT = 3.84
+"""By how many variances of a measurement sums of squares differ to be told apart: chi-squared at 95 %, one degree."""
+
+MOST_TRIED_ROWS = 4000
+"""Sets of parameters times measurements, up to which all sets are tried."""
+
+FIRST = "efficiency.decode_layer_time"
+"""The parameter that is fitted before others which fit alike: it is what profiles miss most, and it carries over to
+other parallelism (a study of 2,104 runs)."""
+
+LINE = 9
+"""Values of a parameter's range that are looked at where it has no slope."""
+
+NO_END = "the fit did not converge: fit fewer parameters (--fit), or check the values"
 
 SMALL_STEP, LARGE_STEP = 1e-4, 0.05
 """Steps in a logarithm for derivatives: of formulas, and of runs, which are not smooth."""
@@ -56,18 +79,27 @@ MOST_EVALUATIONS = (60, 15)
 
 
 class Parameter(msgspec.Struct, frozen=True, kw_only=True):
-    """A value of a profile that is fitted, between bounds; ``start`` stands in where the profile has none, or 0."""
+    """A value of a profile that is fitted, between bounds; ``start`` stands in where the profile has none, or 0.
+
+    ``side``: whose profile, where those of the two sides differ.
+    """
 
     quantity: Quantity
     low: float
     high: float
     start: float
     tells: str
+    side: Side | None = None
+
+    @property
+    def key(self) -> str:
+        """Its key path in a profile."""
+        return self.quantity.field
 
     @property
     def name(self) -> str:
-        """Its key path in a profile."""
-        return self.quantity.field
+        """Its key path in a scenario whose sides differ, else in a profile."""
+        return self.key if self.side is None else f"{self.side}_hardware.{self.key}"
 
     @property
     def unit(self) -> str:
@@ -76,7 +108,7 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _LEAST = {"1": 1e-4, "s": 1e-7}
-_START = roofline_constants()
+_START, _REACHED = roofline_constants(), Efficiencies().decode
 PARAMETERS = tuple(
     Parameter(quantity=QUANTITIES[name], low=_LEAST[QUANTITIES[name].unit], high=high, start=start, tells=tells)
     for name, high, start, tells in (
@@ -85,17 +117,17 @@ PARAMETERS = tuple(
         (
             "prefill_efficiency",
             1.0,
-            _START.compute_share * _START.expert_prefill_share,
+            _REACHED * _START.compute_share * _START.expert_prefill_share,
             "tokens_per_s of a prefill engine at a short context",
         ),
         (
             "attention_efficiency",
             1.0,
-            _START.attention_prefill_share,
+            _REACHED * _START.attention_prefill_share,
             "tokens_per_s of a prefill engine at a long context",
         ),
-        ("hbm_efficiency", 1.0, _START.hbm_share, "tpot at large batches and long contexts"),
-        ("decode_efficiency", 1.0, _START.compute_share, "tpot at large batches and short contexts"),
+        ("hbm_efficiency", 1.0, Efficiencies().hbm, "tpot at large batches and long contexts"),
+        ("decode_efficiency", 1.0, _REACHED, "tpot at large batches and short contexts"),
         ("decode_layer_time", 0.05, 20 * _START.kernel_time, "tpot at a batch of one"),
     )
 )
@@ -136,14 +168,6 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(found for found in self.parameters if found.status in ("fitted", "at its bound"))
 
 
-class _Left(msgspec.Struct, frozen=True, kw_only=True):
-    """A parameter that is left at its prior, why, and the ``others`` that it is not told apart from."""
-
-    index: int
-    status: Literal["not told apart", "not measured"]
-    others: tuple[int, ...] = ()
-
-
 # ---------------------------------------------------------------- predictions
 
 
@@ -153,12 +177,36 @@ def with_values(hardware: Hardware, values: Sequence[float]) -> Hardware:
     """
     sections: dict[str, dict[str, float]] = {}
     for parameter, value in zip(PARAMETERS, values, strict=True):
-        section, field = parameter.name.split(".")
+        section, field = parameter.key.split(".")
         if _own(hardware, parameter) is None and math.isclose(value, parameter.start, rel_tol=1e-12):
             continue
         sections.setdefault(section, {})[field] = float(value)
     changed = {name: msgspec.structs.replace(getattr(hardware, name), **fields) for name, fields in sections.items()}
     return msgspec.structs.replace(hardware, name=f"{hardware.name}-calibrated", **changed)
+
+
+def parameters_of(scenario: Scenario) -> tuple[Parameter, ...]:
+    """PARAMETERS, or those of the prefill and then of the decode side's profile where the sides differ."""
+    if scenario.hardware == scenario.decode_hardware:
+        return PARAMETERS
+    sides: tuple[Side, ...] = ("prefill", "decode")
+    return tuple(msgspec.structs.replace(parameter, side=side) for side in sides for parameter in PARAMETERS)
+
+
+def _with_values(scenario: Scenario, values: Sequence[float]) -> Scenario:
+    """The scenario with the values of its parameters in its profiles."""
+    count = len(PARAMETERS)
+    first, last = values[:count], values[-count:]
+    prefill = with_values(scenario.hardware, first)
+    decode = prefill if len(values) == count else with_values(scenario.decode_hardware, last)
+    return msgspec.structs.replace(scenario, hardware=prefill, decode_hardware=decode)
+
+
+def _priors(scenario: Scenario) -> tuple[float, ...]:
+    """The values of the profiles for the parameters of the scenario."""
+    if scenario.hardware == scenario.decode_hardware:
+        return priors(scenario.hardware)
+    return (*priors(scenario.hardware), *priors(scenario.decode_hardware))
 
 
 def priors(hardware: Hardware) -> tuple[float, ...]:
@@ -170,125 +218,40 @@ def priors(hardware: Hardware) -> tuple[float, ...]:
 
 
 def _own(hardware: Hardware, parameter: Parameter) -> float | None:
-    value: float | None = attrgetter(parameter.name)(hardware)
+    value: float | None = attrgetter(parameter.key)(hardware)
     return value
-
-
-class _Case(msgspec.Struct, frozen=True, kw_only=True):
-    """A measurement with the scenario it belongs to and the trajectories of its workload."""
-
-    measurement: Measurement
-    scenario: Scenario
-    trajectories: Trajectories | None
-
-
-def _cases(scenario: Scenario, measurements: Sequence[Measurement], name: str) -> tuple[_Case, ...]:
-    """What each measurement is computed from. Raises InputError with all problems."""
-    return tuple(each(measurements, lambda one: _case(scenario, one, f"{name}:{one.line}")))
-
-
-def _case(scenario: Scenario, one: Measurement, where: str) -> _Case:
-    from dualplan.serving.trajectories import equal_turns, for_workload
-    from dualplan.spec.workload import load_workload, with_plain_means
-
-    if one.kind == "snic_gbps":
-        return _Case(measurement=one, scenario=scenario, trajectories=None)
-    workload = scenario.workload if one.workload is None else load_workload(one.workload, where=f"{where}: workload")
-    lengths = {"context": one.context, "append": one.append, "generated": one.generated}
-    if any(value is not None for value in lengths.values()):
-        workload = with_plain_means(workload, **lengths)
-    nodes = {side: getattr(one, side) or getattr(scenario.settings, side) for side in ("prefill_nodes", "decode_nodes")}
-    missing = [side for side, count in nodes.items() if count is None]
-    if missing:
-        flag = missing[0].removesuffix("_nodes")
-        raise InputError(where, f"{missing[0]} is missing", f"give a column of that name, or --{flag}")
-    settings = msgspec.structs.replace(scenario.settings, mode=one.mode or scenario.settings.mode, **nodes)
-    own = msgspec.structs.replace(scenario, workload=workload, settings=settings)
-    made = for_workload(workload) if one.simulated else equal_turns(workload)
-    return _Case(measurement=one, scenario=own, trajectories=made)
-
-
-def _predictor(cases: Sequence[_Case]) -> Callable[[int, Sequence[float]], float]:
-    """A function of (measurement, values of PARAMETERS). Runs are kept: many values leave a run as it is."""
-    runs: dict[Any, float] = {}
-
-    def predict(index: int, values: Sequence[float]) -> float:
-        case = cases[index]
-        one, hardware = case.measurement, with_values(case.scenario.hardware, values)
-        if one.kind == "snic_gbps":
-            return _read_rate(hardware, one)
-        assert case.trajectories is not None
-        from dualplan.serving.cluster import cluster
-
-        scenario = msgspec.structs.replace(case.scenario, hardware=hardware, decode_hardware=hardware)
-        laid = cluster(scenario, case.trajectories)
-        if not one.simulated:
-            return _formula(laid, case.trajectories, one)
-        key = (index, laid.times)
-        if key not in runs:
-            runs[key] = _run(laid, case.trajectories, one)
-        return runs[key]
-
-    return predict
-
-
-def _read_rate(hardware: Hardware, one: Measurement) -> float:
-    """Bytes over time of one read at a time of one storage NIC [B/s]."""
-    from dualplan.model.latency import read_time
-
-    assert one.read_size is not None
-    snic = hardware.snic
-    return float(one.read_size / read_time(one.read_size, snic.rate * snic.efficiency, snic.time_per_read))
-
-
-def _formula(laid: Cluster, turns: Trajectories, one: Measurement) -> float:
-    """A decode step of a batch [s], or tokens/s that one prefill engine computes."""
-    from dualplan.model.latency import touched
-    from dualplan.model.service_times import step_time
-    from dualplan.plan.ratio import pass_time
-
-    times, batch = laid.times, one.batch
-    assert batch is not None
-    if one.kind == "tpot":
-        cache = float(np.mean(times.decode_cache.value(turns.context + turns.append + turns.generated / 2)))
-        base, slope, quadratic = times.decode_base, times.decode_slope, times.decode_quadratic
-        experts = times.decode_experts * touched(times.expert_share, batch * times.expert_ranks)
-        return float(step_time(base, slope, quadratic, batch, experts, batch * cache))
-    assert one.append is not None
-    context = one.context if one.context is not None else 0.0
-    return float(batch * one.append / pass_time(times, batch, one.append, context))
-
-
-def _run(laid: Cluster, trajectories: Trajectories, one: Measurement) -> float:
-    from dualplan.serving.run import offline, online
-    from dualplan.spec.run import RunSpec
-
-    run = online if one.agents is None else offline
-    found = run(laid, trajectories, RunSpec(agents=one.agents, arrival_rate=one.arrival_rate, compiled=True))
-    if found.stopped == "interrupted":
-        raise KeyboardInterrupt
-    value = {
-        "jct": found.jct_s,
-        "ttft": found.ttft_s.mean,
-        "tpot": found.tpot_s.mean,
-        "turns_per_s": found.turns_per_s,
-        "tokens_per_s": found.output_tokens_per_s,
-    }[one.kind]
-    if not value:
-        raise InputError(f"line {one.line}", "the simulated run gives no value", "measure a longer run")
-    return float(value)
 
 
 # ---------------------------------------------------------------- fit
 
 
 class _Model(msgspec.Struct, frozen=True):
-    """Residuals: logarithms of prediction over measurement, as a function of the logarithms of all PARAMETERS."""
+    """Residuals: logarithms of prediction over measurement, as a function of the logarithms of all parameters."""
 
+    parameters: tuple[Parameter, ...]
     predict: Callable[[int, Sequence[float]], float]
     measured: Floats
     simulated: tuple[bool, ...]
     progress: Progress | None
+
+    @property
+    def first(self) -> int:
+        """The parameter that goes first: the launch time, of the side that decodes."""
+        return max(index for index, parameter in enumerate(self.parameters) if parameter.key == FIRST)
+
+    def at_bound(self, x: Floats, index: int) -> bool:
+        """Whether a parameter is at an end of its range."""
+        parameter = self.parameters[index]
+        return bool(min(abs(x[index] - math.log(end)) for end in (parameter.low, parameter.high)) < 1e-3)
+
+    def along(self, x: Floats, index: int, count: int) -> list[Floats]:
+        """``count`` points with one parameter from end to end of its range."""
+        parameter = self.parameters[index]
+        points = []
+        for value in np.linspace(math.log(parameter.low), math.log(parameter.high), count):
+            points.append(x.copy())
+            points[-1][index] = value
+        return points
 
     def residuals(self, x: Floats, rows: Sequence[int] | None = None) -> Floats:
         """Those of all rows, or of some. Shape (rows,)."""
@@ -310,7 +273,7 @@ class _Model(msgspec.Struct, frozen=True):
                 ends = []
                 for sign in (1, -1):
                     moved = x.copy()
-                    moved[index] = min(moved[index] + sign * step, math.log(PARAMETERS[index].high))
+                    moved[index] = min(moved[index] + sign * step, math.log(self.parameters[index].high))
                     ends.append((moved[index], self.residuals(moved, rows)))
                 result[rows, column] = (ends[0][1] - ends[1][1]) / (ends[0][0] - ends[1][0])
         return result
@@ -324,72 +287,53 @@ def fit(
     wanted: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> Calibration:
-    """Fit the parameters of the scenario's profile to measurements; ``wanted``: key paths, all if empty.
+    """Fit the parameters of the scenario's profile, or of both where its sides differ; ``wanted``: key paths, all if
+    empty.
 
-    Raises InputError for sides with different profiles, unknown parameters and measurements that nothing computes,
-    ConvergenceError where the search ends without a result.
+    Raises InputError for unknown parameters and measurements that nothing computes, ConvergenceError where no search
+    ends with a result.
     """
-    if scenario.hardware != scenario.decode_hardware:
-        raise InputError("hardware", "prefill and decode nodes differ", "calibrate one profile at a time")
-    asked = _asked(wanted)
-    cases = _cases(scenario, measurements, name)
+    parameters = parameters_of(scenario)
+    asked = _asked(parameters, wanted)
     model = _Model(
-        _predictor(cases),
+        parameters,
+        predictor(cases(scenario, measurements, name), _with_values),
         np.log([one.value for one in measurements]),
         tuple(one.simulated for one in measurements),
         progress,
     )
-    prior = np.log(priors(scenario.hardware))
+    prior = np.log(_priors(scenario))
     before = model.residuals(prior)
-    jacobian = model.jacobian(prior, asked)
-    unseen = [i for column, i in enumerate(asked) if not np.any(np.abs(jacobian[:, column]) > 1e-9)]
-    left = [_Left(index=index, status="not measured") for index in unseen]
-    active = [index for index in asked if index not in unseen]
-    x, r, bounded = prior, before, []
-    while active:
-        x, converged = _solve(model, prior, active)
-        r, jacobian = model.residuals(x), model.jacobian(x, active)
-        bounded = [i for i in active if _at_bound(x, i)]
-        free = [i for i in active if i not in bounded]
-        jacobian = jacobian[:, [active.index(i) for i in free]]
-        weakest = _weakest(jacobian, r, free)
-        if weakest is None and not converged:
-            raise ConvergenceError("the fit did not converge: fit fewer parameters (--fit), or check the values")
-        if weakest is None:
-            break
-        left.append(weakest)
-        active.remove(weakest.index)
-    if not active:
-        x, r, jacobian, bounded = prior, before, np.zeros((len(before), 0)), []
+    seen = _seen(model, prior, asked)
+    best = _selected(model, prior, seen)
+    x, active = best.x, best.active
+    r, bounded = model.residuals(x), [i for i in active if model.at_bound(x, i)]
     free = [i for i in active if i not in bounded]
+    jacobian = model.jacobian(x, free)
     errors = _standard_errors(jacobian, r)
     degrees = len(r) - len(free)
     reach = _student(degrees) if errors is not None else 0.0
-    parameters = []
-    for index, parameter in enumerate(PARAMETERS):
-        found = next((one for one in left if one.index == index), None)
-        status: Status = (
-            found.status
-            if found
-            else "at its bound"
-            if index in bounded
-            else "fitted"
-            if index in free
-            else "not asked for"
-        )
+    found = []
+    for index, parameter in enumerate(parameters):
+        others: tuple[int, ...] = ()
         interval = None
+        status: Status = "not asked for" if index not in asked else "not measured"
+        if index in active:
+            status = "at its bound" if index in bounded else "fitted"
+        elif index in seen and (others := _not_told_from(model, x, r, active, index)):
+            status = "not told apart"
         if status == "fitted" and errors is not None:
             half = reach * errors[free.index(index)]
             low, high = math.exp(max(x[index] - half, -700.0)), math.exp(min(x[index] + half, 700.0))
             interval = max(low, parameter.low), min(high, parameter.high)
-        parameters.append(
+        found.append(
             Fitted(
                 parameter=parameter,
                 value=math.exp(x[index]),
                 prior=math.exp(prior[index]),
                 status=status,
                 interval=interval,
-                with_=tuple(PARAMETERS[i].name for i in found.others) if found else (),
+                with_=tuple(parameters[i].name for i in others),
             )
         )
     return Calibration(
@@ -397,15 +341,200 @@ def fit(
         measurements=tuple(measurements),
         predicted=tuple(float(value) for value in np.exp(r + model.measured)),
         before=tuple(float(value) for value in np.exp(before + model.measured)),
-        parameters=tuple(parameters),
+        parameters=tuple(found),
         rms_error=float(np.sqrt(np.mean(r**2))),
         degrees_of_freedom=degrees,
         singular_values=tuple(float(v) for v in np.linalg.svd(jacobian, compute_uv=False)) if free else (),
     )
 
 
-def _asked(wanted: Sequence[str]) -> list[int]:
-    names = [parameter.name for parameter in PARAMETERS]
+def _seen(model: _Model, prior: Floats, asked: Sequence[int]) -> tuple[int, ...]:
+    """The parameters that some measurement depends on: at the prior, or somewhere in their range (a prior near 0, or
+    below what binds, has no slope).
+    """
+    slopes = np.abs(model.jacobian(prior, asked)).max(axis=0)
+    seen = [index for index, slope in zip(asked, slopes, strict=True) if slope > 1e-9]
+    if not any(model.simulated):
+        before = model.residuals(prior)
+        for index in asked:
+            ends = [model.residuals(x) for x in model.along(prior, index, 2)]
+            if index not in seen and max(float(np.abs(r - before).max()) for r in ends) > 1e-9:
+                seen.append(index)
+    return tuple(sorted(seen))
+
+
+# ---------------------------------------------------------------- which parameters
+
+
+class _Trial(msgspec.Struct, frozen=True):
+    """A fit of the ``active`` parameters, the others at their prior. ``sse``: sum of squares; ``noise``: of one
+    logarithm; ``told``: whether the measurements tell all of them, so that it may be the answer; ``loose``: whether one
+    is at an end of its range that nothing presses it against.
+    """
+
+    active: tuple[int, ...]
+    x: Floats
+    sse: float
+    noise: float
+    converged: bool
+    told: bool
+    loose: bool = False
+
+    def improves(self, least: float, firm: float) -> bool:
+        """Whether it is worth its parameters beside smaller sets that end at ``least``, those without a loose
+        parameter at ``firm``: a parameter at a loose end tells nothing by itself.
+        """
+        clear = not self.loose or self.sse < firm - SIGNIFICANT * self.noise**2
+        return self.told and clear and _no_worse(self.sse, least)
+
+
+class _Trials:
+    """Fits of sets of parameters, each started from the best fit of the sets with one parameter less.
+
+    So a fit is never worse than that of a part of its set, and depends on nothing but the set.
+    """
+
+    def __init__(self, model: _Model, prior: Floats) -> None:
+        self._model = model
+        r = model.residuals(prior)
+        none = _Trial(active=(), x=prior, sse=float(r @ r), noise=_noise(r, 0), converged=True, told=True)
+        self._done: dict[frozenset[int], _Trial] = {frozenset(): none}
+
+    def of(self, active: Iterable[int]) -> _Trial:
+        """The fit of a set."""
+        key = frozenset(active)
+        if key not in self._done:
+            self._done[key] = self._fit(key)
+        return self._done[key]
+
+    def _fit(self, key: frozenset[int]) -> _Trial:
+        model, active = self._model, tuple(sorted(key))
+        parents = [self._done[part] for i in active if (part := key - {i}) in self._done]
+        start = min(parents or [self.of(())], key=lambda trial: trial.sse).x
+        x, converged = _solve(model, self._with_slope(start, active), active)
+        r = model.residuals(x)
+        while True:
+            free = [i for i in active if not model.at_bound(x, i)]
+            weak = _weakest(model.jacobian(x, free), r, free)
+            end = None if weak is None else _at_an_end(model, x, r, free, weak)
+            if end is None:
+                break
+            x, r = end
+        noise, sse = _noise(r, len(free)), float(r @ r)
+        loose = self._loose(x, r, active, noise)
+        told = weak is None and converged
+        return _Trial(
+            active=active,
+            x=x,
+            sse=sse,
+            noise=noise,
+            converged=converged,
+            told=told and all(self.of(key - {i}).sse > sse + SIGNIFICANT * noise**2 for i in loose),
+            loose=bool(loose),
+        )
+
+    def _with_slope(self, x: Floats, active: Sequence[int]) -> Floats:
+        """A start where parameters without slope are at the best of some values of their range."""
+        if any(self._model.simulated):
+            return x
+        slopes = np.abs(self._model.jacobian(x, active)).max(axis=0)
+        for index in (i for i, slope in zip(active, slopes, strict=True) if slope < 1e-3):
+            x = min(
+                [x, *self._model.along(x, index, LINE)],
+                key=lambda point: float(np.sum(self._model.residuals(point) ** 2)),
+            )
+        return x
+
+    def _loose(self, x: Floats, r: Floats, active: Sequence[int], noise: float) -> list[int]:
+        """Parameters at an end of their range that the residuals do not press against it, or hardly have a slope."""
+        bounded = [i for i in active if self._model.at_bound(x, i)]
+        jacobian = self._model.jacobian(x, bounded)
+        slopes = np.linalg.norm(jacobian, axis=0)
+        pressed = (np.abs(jacobian.T @ r) > REACH * NOISE * slopes) & (slopes > REACH * noise)
+        return [i for i, hard in zip(bounded, pressed, strict=True) if not hard]
+
+
+def _at_an_end(model: _Model, x: Floats, r: Floats, free: Sequence[int], weak: int) -> tuple[Floats, Floats] | None:
+    """The fit with a parameter that has no slope at the end of its range where it does least, and its residuals; None
+    where that is worse. A time near 0 is such a parameter: nothing tells 1 us from 0, the 200 us of a profile are far.
+    """
+    moved = min(model.along(x, weak, 2), key=lambda end: float(np.sum(model.residuals(end) ** 2)))
+    rest = [i for i in free if i != weak]
+    if rest:
+        moved, _ = _solve(model, moved, rest)
+    there = model.residuals(moved)
+    margin = SIGNIFICANT * _noise(there, len(rest)) ** 2
+    return (moved, there) if there @ there <= r @ r + margin else None
+
+
+def _selected(model: _Model, prior: Floats, seen: Sequence[int]) -> _Trial:
+    """The largest set of parameters that the measurements tell and that no smaller set fits better than. Of sets of one
+    size that fit alike one with the launch time per layer goes first, then the best.
+
+    All sets are tried where that is cheap, so no fit with fewer parameters is better than the answer. Else the set
+    grows by the parameter whose linear gain at the prior is largest, the launch time first.
+    """
+    trials = _Trials(model, prior)
+    best = trials.of(())
+    if any(model.simulated) or 2 ** len(seen) * len(model.measured) > MOST_TRIED_ROWS:
+        return _grown(model, trials, seen)
+    least = firm = best.sse
+    failed = False
+    for size in range(1, len(seen) + 1):
+        tried = [trials.of(chosen) for chosen in combinations(seen, size)]
+        failed |= not any(trial.converged for trial in tried)
+        worth = [trial for trial in tried if trial.improves(least, firm)]
+        if worth:
+            bottom = min(worth, key=lambda trial: trial.sse)
+            alike = [trial for trial in worth if trial.sse <= bottom.sse + SIGNIFICANT * bottom.noise**2]
+            best = min(alike, key=lambda trial: (model.first not in trial.active, trial.sse))
+        told = [trial for trial in tried if trial.told]
+        least = min([least, *(trial.sse for trial in told)])
+        firm = min([firm, *(trial.sse for trial in told if not trial.loose)])
+    if failed and not best.active:
+        raise ConvergenceError(NO_END)
+    return best
+
+
+def _grown(model: _Model, trials: _Trials, seen: Sequence[int]) -> _Trial:
+    """A set grown one parameter at a time, as long as one is told and the fit no worse."""
+    best = trials.of(())
+    jacobian, r = model.jacobian(best.x, seen), model.residuals(best.x)
+    gains = (jacobian.T @ r) ** 2 / np.maximum(np.sum(jacobian**2, axis=0), 1e-300)
+    order = [index for _, index in sorted(zip(-gains, seen, strict=True))]
+    order.sort(key=lambda index: index != model.first)
+    failed = False
+    while True:
+        for index in (i for i in order if i not in best.active):
+            trial = trials.of((*best.active, index))
+            failed |= not trial.converged
+            if trial.improves(best.sse, best.sse):
+                best = trial
+                break
+        else:
+            if failed and not best.active:
+                raise ConvergenceError(NO_END)
+            return best
+
+
+def _no_worse(sse: float, least: float) -> bool:
+    return sse <= least * (1 + 1e-9) + 1e-12
+
+
+def _not_told_from(model: _Model, x: Floats, r: Floats, active: Sequence[int], index: int) -> tuple[int, ...]:
+    """The parameters of a fit that make up for one that is left out; none where the measurements hardly see it."""
+    members = [*active, index]
+    jacobian = model.jacobian(x, members)
+    norms = np.linalg.norm(jacobian, axis=0)
+    if norms[-1] <= REACH * _noise(r, len(active)):
+        return ()
+    direction = np.linalg.svd(jacobian, full_matrices=True).Vh[-1]
+    parts = np.abs(direction) * norms
+    return tuple(i for column, i in enumerate(active) if parts[column] > NAMED * parts.max())
+
+
+def _asked(parameters: Sequence[Parameter], wanted: Sequence[str]) -> list[int]:
+    names = [parameter.name for parameter in parameters]
     for name in wanted:
         if name not in names:
             hint = did_you_mean(name, names) or "known: " + ", ".join(names)
@@ -420,7 +549,7 @@ def _solve(model: _Model, start: Floats, active: Sequence[int]) -> tuple[Floats,
     """
     from scipy.optimize import least_squares
 
-    low, high = (np.log([getattr(PARAMETERS[i], end) for i in active]) for end in ("low", "high"))
+    low, high = (np.log([getattr(model.parameters[i], end) for i in active]) for end in ("low", "high"))
 
     def whole(part: Floats) -> Floats:
         x = start.copy()
@@ -445,39 +574,27 @@ def _solve(model: _Model, start: Floats, active: Sequence[int]) -> tuple[Floats,
     return whole(found.x), found.status != 0
 
 
-def _at_bound(x: Floats, index: int) -> bool:
-    parameter = PARAMETERS[index]
-    ends = math.log(parameter.low), math.log(parameter.high)
-    return bool(min(abs(x[index] - end) for end in ends) < 1e-3)
-
-
-def _noise(r: Floats, parameters: int) -> float:
+def _spread(r: Floats, parameters: int) -> float:
     """Standard deviation of a measurement's logarithm: from the residuals, and at least NOISE."""
     degrees = len(r) - parameters
     return max(math.sqrt(float(r @ r) / degrees) if degrees > 0 else 0.0, NOISE)
 
 
-def _weakest(jacobian: Floats, r: Floats, free: Sequence[int]) -> _Left | None:
+def _noise(r: Floats, parameters: int) -> float:
+    """The part of it that is the measurements'."""
+    return min(_spread(r, parameters), MOST_NOISE)
+
+
+def _weakest(jacobian: Floats, r: Floats, free: Sequence[int]) -> int | None:
     """The parameter that measurements tell least, where the 95 % interval along a direction reaches a factor of e."""
     if not free:
         return None
     rank = np.linalg.svd(jacobian, full_matrices=True)
     values = np.zeros(len(free))
     values[: len(rank.S)] = rank.S
-    weak = values[-1]
-    direction = rank.Vh[-1]
-    reach = 1.96 * _noise(r, len(free))
-    if weak > reach:
+    if values[-1] > REACH * _noise(r, len(free)):
         return None
-    norms = np.linalg.norm(jacobian, axis=0)
-    worst = int(np.argmax(np.abs(direction)))
-    parts = np.abs(direction) * norms
-    others = tuple(
-        index
-        for column, index in enumerate(free)
-        if column != worst and parts[column] > NAMED * parts.max() and norms[worst] > reach
-    )
-    return _Left(index=free[worst], status="not told apart" if others else "not measured", others=others)
+    return free[int(np.argmax(np.abs(rank.Vh[-1])))]
 
 
 def _standard_errors(jacobian: Floats, r: Floats) -> Floats | None:
@@ -485,7 +602,7 @@ def _standard_errors(jacobian: Floats, r: Floats) -> Floats | None:
     degrees = len(r) - jacobian.shape[1]
     if not jacobian.shape[1] or degrees < 1:
         return None
-    covariance = np.linalg.pinv(jacobian.T @ jacobian) * _noise(r, jacobian.shape[1]) ** 2
+    covariance = np.linalg.pinv(jacobian.T @ jacobian) * _spread(r, jacobian.shape[1]) ** 2
     return np.sqrt(np.diag(covariance))
 
 

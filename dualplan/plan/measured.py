@@ -23,7 +23,6 @@ from dualplan.model.roofline import (
     Rank,
     Served,
     decode_step,
-    interval_of,
     prefill_pass,
     prompt_rate,
     rank,
@@ -32,7 +31,7 @@ from dualplan.model.roofline import (
     step_time,
     unloaded_ttft,
 )
-from dualplan.spec.constants import Constants, roofline_data
+from dualplan.spec.constants import Constants, interval_classes, roofline_data, widest
 from dualplan.spec.hardware import KIND as HARDWARE
 from dualplan.spec.hardware import Hardware, read_hardware
 from dualplan.spec.load import decode, read_yaml, shipped_names
@@ -345,9 +344,15 @@ def predicted_point(point: Point, c: Constants) -> float:
     return float(1e3 * unloaded_ttft(p, c, point.prompt_tokens, point.batch))
 
 
+def classes_of(model: Model, hardware: Hardware, known: Case) -> tuple[str, ...]:
+    """The classes of intervals that a prediction belongs to."""
+    remote = max(known.decode.reduce_remote, known.decode.exchange_remote, known.prefill.exchange_remote) > 0
+    return interval_classes(model.name, hardware.gpu.kind, hardware.name, remote=remote)
+
+
 class Prediction(msgspec.Struct, frozen=True, kw_only=True):
-    """What the roofline says of a run; None and a ``reason`` where it says nothing. Times in ms. ``not_scored``: why
-    the measured figures are left out of the summary.
+    """What the roofline says of a run; None and a ``reason`` where it says nothing. Times in ms. ``classes``: of
+    the intervals. ``not_scored``: why the measured figures are left out of the summary.
     """
 
     covered: bool
@@ -356,6 +361,7 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     predicted_ttft_ms: float | None = None
     interval: tuple[float, float] | None = None
     ttft_interval: tuple[float, float] | None = None
+    classes: tuple[str, ...] = ()
     not_scored: str = ""
 
 
@@ -368,14 +374,15 @@ def predict(run: Run) -> Prediction:
     assert isinstance(model, Model) and hardware is not None
     served: Served = serve(known.loop, known.decode, known.prefill, data.constants)
     tpot, ttft = 1e3 * served.tpot, 1e3 * served.ttft
-    sides = ((hardware, known.prefill), (hardware, known.decode))
-    first, second = interval_of(data.tpot, model, sides), interval_of(data.ttft, model, sides)
+    classes = classes_of(model, hardware, known)
+    first, second = widest(data.tpot, classes), widest(data.ttft, classes)
     return Prediction(
         covered=True,
         predicted_tpot_ms=tpot,
         predicted_ttft_ms=ttft,
         interval=(tpot * first.low, tpot * first.high),
         ttft_interval=(ttft * second.low, ttft * second.high),
+        classes=classes,
         not_scored=contradiction(run, known),
     )
 

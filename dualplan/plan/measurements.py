@@ -20,8 +20,11 @@ QUANTITIES: tuple[Quantity, ...] = get_args(Quantity)
 DIMENSIONS: dict[Quantity, str] = {"jct": "s", "ttft": "s", "tpot": "s", "snic_gbps": "B/s"}
 """Quantities that are written with a unit, and its dimension; the others are plain numbers per second."""
 
-COUNTS = ("agents", "prefill_nodes", "decode_nodes", "batch")
+COUNTS = ("agents", "prefill_nodes", "decode_nodes", "batch", "concurrency", "tp", "dp", "ep")
 NUMBERS = ("arrival_rate", "context", "append", "generated")
+SERVING = ("agg", "disagg")
+"""Values of ``mode`` beside the read modes: prefill and decode on the same engines, or apart."""
+
 COLUMNS = ("kind", "value", *COUNTS, *NUMBERS, "mode", "workload", "read_size")
 MOST_ROWS = 1000
 
@@ -31,10 +34,13 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     the scenario apply then. Lengths in tokens, ``read_size`` in B, ``arrival_rate`` in agents/s.
 
     ``ttft``, ``tpot``, ``turns_per_s`` and ``tokens_per_s`` (output) are means of a run with ``agents`` or
-    ``arrival_rate``; ``tpot`` with ``batch`` is one decode step of so many sequences, ``tokens_per_s`` with ``batch``
-    and lengths is what one prefill engine computes.
+    ``arrival_rate``. Without either they are of one engine: ``tpot`` of a decode step of ``batch`` sequences of an
+    attention rank (or of ``concurrency`` requests over all ranks), ``tokens_per_s`` what a prefill engine computes in
+    passes of ``batch`` prompts, ``ttft`` of one request alone. ``aggregated``: prefill runs on the engine that decodes.
+    ``tp``, ``dp``, ``ep``: the engine's degrees of parallelism.
     """
 
+    file: str | None = None
     line: int
     kind: Quantity
     value: float
@@ -43,11 +49,16 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     prefill_nodes: int | None = None
     decode_nodes: int | None = None
     mode: Mode | None = None
+    aggregated: bool | None = None
     workload: str | None = None
     context: float | None = None
     append: float | None = None
     generated: float | None = None
-    batch: int | None = None
+    batch: float | None = None
+    concurrency: float | None = None
+    tp: int | None = None
+    dp: int | None = None
+    ep: int | None = None
     read_size: float | None = None
 
     @property
@@ -131,11 +142,14 @@ def _row(given: Mapping[str, str], line: int, where: str, problems: list[str]) -
     for key in COUNTS:
         values[key] = read(key, whole)
     for key, unit in {"value": dimension or "1", **dict.fromkeys(NUMBERS, "1"), "read_size": "B"}.items():
-        values[key] = read(key, partial(number, what="", dimension=unit, above=0.0))
-    values["mode"], values["workload"] = given.get("mode"), given.get("workload")
-    if given.get("mode") not in (None, *MODES):
-        hint = did_you_mean(given["mode"], MODES) or "known: " + ", ".join(MODES)
-        problems.append(problem(f"{where}: mode", f'"{given["mode"][:40]}" is not a mode', hint))
+        above, least = (None, 0.0) if key == "context" else (0.0, None)
+        values[key] = read(key, partial(number, what="", dimension=unit, above=above, least=least))
+    mode, values["workload"] = given.get("mode"), given.get("workload")
+    values["mode"] = None if mode in SERVING else mode
+    values["aggregated"] = mode == "agg" if mode in SERVING else None
+    if mode is not None and mode not in (*MODES, *SERVING):
+        hint = did_you_mean(mode, (*MODES, *SERVING)) or "known: " + ", ".join((*SERVING, *MODES))
+        problems.append(problem(f"{where}: mode", f'"{mode[:40]}" is not a mode', hint))
     _check_conditions(kind, given, where, problems)
     return None if len(problems) > before else Measurement(**values)  # type: ignore[arg-type]
 
@@ -143,19 +157,36 @@ def _row(given: Mapping[str, str], line: int, where: str, problems: list[str]) -
 def _check_conditions(kind: str, given: Mapping[str, str], where: str, problems: list[str]) -> None:
     """What a quantity needs to be computed."""
     run = [key for key in ("agents", "arrival_rate") if key in given]
+    size = [key for key in ("batch", "concurrency") if key in given]
     if len(run) > 1:
         problems.append(problem(where, "agents start together or arrive at a rate", "give one of the two"))
+    if len(size) > 1:
+        problems.append(
+            problem(where, "batch is of an attention rank, concurrency of all ranks", "give one of the two")
+        )
+    if run and given.get("mode") == "agg":
+        problems.append(
+            problem(f"{where}: mode", "runs of aggregated engines are not simulated", "give tpot and batch")
+        )
     if kind == "snic_gbps":
         if "read_size" not in given:
             problems.append(problem(f"{where}: read_size", "missing: the bytes of one read", "such as 1.5GB"))
     elif kind == "jct":
         if "agents" not in given:
             problems.append(problem(f"{where}: agents", "missing: how many start together"))
-    elif kind == "tpot" and "batch" in given:
+    elif run or (kind == "tpot" and size):
         pass
+    elif kind == "ttft" and size:
+        if given[size[0]] != "1":
+            what = f"a TTFT with {size[0]} {given[size[0]][:12]} holds a queue"
+            problems.append(problem(where, what, f"give {size[0]} 1, one request alone, or agents or arrival_rate"))
     elif kind == "tokens_per_s" and "batch" in given:
         if "append" not in given:
             problems.append(problem(f"{where}: append", "missing: new tokens of each request of the batch"))
-    elif not run:
-        other = {"tpot": ", or batch", "tokens_per_s": ", or batch, append and context"}.get(kind, "")
+    else:
+        other = {
+            "tpot": ", or batch, or concurrency",
+            "ttft": ", or batch 1",
+            "tokens_per_s": ", or batch, append and context",
+        }.get(kind, "")
         problems.append(problem(where, f"{kind} needs agents or arrival_rate{other}"))

@@ -10,14 +10,16 @@ import numpy as np
 import numpy.typing as npt
 
 from dualplan.errors import InputError
+from dualplan.messages import Message
 from dualplan.model.collectives import decode_collective_bytes_per_token, prefill_collective_bytes_per_token
 from dualplan.model.service_times import scale_up_gpus
 from dualplan.model.traffic import SIDES, Bytes, loads, steps
-from dualplan.serving import layout as k
 from dualplan.serving.cluster import Cluster, SideLayout, cluster
 from dualplan.serving.elastic import most_nodes
+from dualplan.serving.figures import open_share
+from dualplan.serving.layout import Table
 from dualplan.serving.policies import policies
-from dualplan.serving.result import Result, open_share
+from dualplan.serving.result import Result
 from dualplan.serving.run import Progress, offline, online
 from dualplan.serving.trajectories import Trajectories, for_workload, from_trace, scaled, with_set_lengths
 from dualplan.spec.hardware import Hardware
@@ -119,7 +121,7 @@ class ResourceUse(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
-    detail: str
+    detail: Message | str
     utilization: float
     peak: float
     max_over_mean: float | None
@@ -147,7 +149,7 @@ class _Link(msgspec.Struct, frozen=True):
     """One link or bus of a side: share of it that a byte a second of each quantity moved takes, per node."""
 
     name: str
-    detail: str
+    detail: Message | str
     side: int
     shares: Floats
 
@@ -155,7 +157,7 @@ class _Link(msgspec.Struct, frozen=True):
 def _links(result: Result) -> list[_Link]:
     """Links and buses of both sides, from the step table. Shares have shape (nodes, 8): differing nodes differ."""
     laid = result.cluster
-    found: dict[tuple[str, str], _Link] = {}
+    found: dict[tuple[str, Message | str], _Link] = {}
     for side, (hardware, layout) in enumerate(
         ((laid.scenario.hardware, laid.prefill), (laid.scenario.decode_hardware, laid.decode))
     ):
@@ -173,7 +175,7 @@ def _links(result: Result) -> list[_Link]:
     return sorted(found.values(), key=lambda link: (ORDER.index(link.name), link.side))
 
 
-def _node_shares(laid: Cluster, side: int, hardware: Hardware) -> dict[tuple[str, str], Floats]:
+def _node_shares(laid: Cluster, side: int, hardware: Hardware) -> dict[tuple[str, Message | str], Floats]:
     """Of each link of one node: the share that a byte a second of each quantity takes, by the side that reads."""
     scenario, settings = laid.scenario, laid.scenario.settings
     table = steps(laid.mode, staging=settings.staging, copy=settings.copy, persist=settings.persist)
@@ -183,7 +185,7 @@ def _node_shares(laid: Cluster, side: int, hardware: Hardware) -> dict[tuple[str
         hardware=hardware, side=SIDES[side], nodes=1, kv_share=float(kv_share(hardware, load)), read_rate=1.0
     )
     shares_cnic = (scenario.hardware.snic.shares_cnic, scenario.decode_hardware.snic.shares_cnic)
-    found: dict[tuple[str, str], Floats] = {}
+    found: dict[tuple[str, Message | str], Floats] = {}
     for path, rows in table.items():
         for quantity, amounts in enumerate(_units(laid, collectives=given is None)):
             charged = {name: (value, 0) for name, value in loads(rows, amounts, shares_cnic=shares_cnic).items()}
@@ -226,11 +228,11 @@ class _Part(msgspec.Struct, frozen=True):
     """
 
     name: str
-    detail: str
+    detail: Message | str
     simulated: bool
     gauge: bool
     parts: float
-    total: Callable[[Floats], Floats]
+    total: Callable[[Table], Floats]
     each: Callable[[Floats], Floats] | None
 
 
@@ -242,53 +244,53 @@ def _parts(result: Result) -> list[_Part]:
     nics = (nics[0], nics[1] * laid.scenario.decode_hardware.snic.count)
     starts = np.cumsum((0, *nics, prefill.groups, decode.groups, 8 * prefill.nodes))
 
-    def sums(column: int, size: float = 1.0) -> Callable[[Floats], Floats]:
-        return lambda samples: samples[:, column] / size
+    def sums(field: str, size: float = 1.0) -> Callable[[Table], Floats]:
+        return lambda samples: np.asarray(samples[field] / size)
 
     def some(place: int, count: int) -> Callable[[Floats], Floats]:
         return lambda detail: detail[:, starts[place] : starts[place] + count]
 
     found = [
-        _Part("prefill_snic_ingress", "", True, False, nics[0] * open_prefill, sums(k.S_PREFILL_NIC), some(0, nics[0])),
-        _Part("decode_snic_ingress", "", True, False, nics[1] * open_decode, sums(k.S_DECODE_NIC), some(1, nics[1])),
+        _Part("prefill_snic_ingress", "", True, False, nics[0] * open_prefill, sums("prefill_nic"), some(0, nics[0])),
+        _Part("decode_snic_ingress", "", True, False, nics[1] * open_decode, sums("decode_nic"), some(1, nics[1])),
         _Part(
             "prefill_compute",
             "",
             True,
             False,
             prefill.groups * open_prefill,
-            sums(k.S_PASSES),
+            sums("passes"),
             some(2, prefill.groups),
         ),
     ]
-    for name, side, share, column in (
-        ("prefill_hbm", prefill, open_prefill, k.S_PREFILL_HBM),
-        ("decode_hbm", decode, open_decode, k.S_DECODE_HBM),
+    for name, side, share, field in (
+        ("prefill_hbm", prefill, open_prefill, "prefill_hbm"),
+        ("decode_hbm", decode, open_decode, "decode_hbm"),
     ):
         batches = some(3, decode.groups) if name == "decode_hbm" else None
-        found.append(_Part(name, "", True, True, side.engines * share, sums(column, side.room), batches))
-    for name, side, share, column in (
-        ("prefill_buffer", prefill, open_prefill, k.S_PREFILL_BUFFER),
-        ("decode_buffer", decode, open_decode, k.S_DECODE_BUFFER),
+        found.append(_Part(name, "", True, True, side.engines * share, sums(field, side.room), batches))
+    for name, side, share, field in (
+        ("prefill_buffer", prefill, open_prefill, "prefill_buffer"),
+        ("decode_buffer", decode, open_decode, "decode_buffer"),
     ):
         if max(side.buffers) < np.inf:
-            found.append(_Part(name, "", True, True, sum(side.buffers) * share, sums(column), None))
+            found.append(_Part(name, "", True, True, sum(side.buffers) * share, sums(field), None))
     store = laid.scenario.hardware.storage
     if store is not None and store.read_bandwidth:
-        found.append(_Part("storage_backend", "", True, False, 1, sums(k.S_READ, store.read_bandwidth), None))
+        found.append(_Part("storage_backend", "", True, False, 1, sums("read", store.read_bandwidth), None))
     for link in _links(result):
-        side, column, place, share = (
-            (prefill, k.S_PREFILL_MOVED, 4, open_prefill),
-            (decode, k.S_DECODE_MOVED, 5, open_decode),
+        side, field, place, share = (
+            (prefill, "prefill_moved", 4, open_prefill),
+            (decode, "decode_moved", 5, open_decode),
         )[link.side]
-        found.append(_link_part(link, side, column, int(starts[place]), share))
+        found.append(_link_part(link, side, field, int(starts[place]), share))
     return sorted(found, key=lambda part: ORDER.index(part.name))
 
 
-def _link_part(link: _Link, side: SideLayout, column: int, start: int, share: float) -> _Part:
-    def total(samples: Floats) -> Floats:
+def _link_part(link: _Link, side: SideLayout, field: str, start: int, share: float) -> _Part:
+    def total(samples: Table) -> Floats:
         # of nodes that differ the mean stands for all; each of them is looked at by itself where they are sampled
-        return np.asarray(samples[:, column : column + 8] @ link.shares.mean(axis=0))
+        return np.asarray(samples[field] @ link.shares.mean(axis=0))
 
     def each(detail: Floats) -> Floats:
         moved = detail[:, start : start + 8 * side.nodes].reshape(len(detail), side.nodes, 8)
@@ -304,7 +306,7 @@ def _key(part: _Part) -> str:
 def series(result: Result, at: npt.NDArray[np.int64]) -> Series:
     """Resources over time, at some of the samples of a run."""
     samples, detail = result.samples[at], result.detail[at]
-    time = samples[:, k.S_TIME]
+    time = samples["time"]
     widths = np.maximum(np.diff(time, prepend=0.0), 1e-12)
     used: dict[str, Floats] = {}
     uneven: dict[str, Floats] = {}
@@ -328,7 +330,7 @@ def resources(result: Result) -> tuple[ResourceUse, ...]:
     The busiest window is of all parts together; a load counts when the first token of a turn is out, so windows are
     not shorter than a hundredth of the run or ten seconds.
     """
-    time = result.samples[:, k.S_TIME]
+    time = result.samples["time"]
     end = float(time[-1])
     edges = np.linspace(0.0, end, min(max(int(end / 10.0), 1), WINDOWS) + 1)[1:]
     at = np.unique(np.minimum(np.searchsorted(time, edges - 1e-9), len(time) - 1))

@@ -13,16 +13,11 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
+from dualplan.messages import Message, message
+
 
 class _Record(msgspec.Struct, frozen=True):
     pass
-
-
-class Say(_Record, frozen=True):
-    """A sentence of the table of labels, with values for the names in braces."""
-
-    key: str
-    values: dict[str, Any] = {}
 
 
 class Name(_Record, frozen=True):
@@ -33,12 +28,12 @@ class Name(_Record, frozen=True):
 
 
 class Prose(_Record, frozen=True):
-    """A sentence that the program makes in English for every output, such as an assumption.
+    """What another part of the program says, such as an assumption: its values may be names of any kind.
 
-    Reports in other languages say it in theirs where phrases.yaml has it.
+    As text it is in English in every language, such as an error.
     """
 
-    text: str
+    text: Message | str
 
 
 class Typed(_Record, frozen=True):
@@ -54,21 +49,20 @@ class Formula(_Record, frozen=True):
     text: str
 
 
-Text = str | Say | Name | Prose | Typed | Formula | tuple[Any, ...]
+Text = str | Message | Name | Prose | Typed | Formula | tuple[Any, ...]
 Align = Literal["left", "right"]
 
 
-def prose(sentences: Iterable[str]) -> Text:
+say = message
+"""A labelled sentence: ``say("answer.speedup", times="1.9×")``; its values are texts."""
+
+
+def prose(sentences: Iterable[Message | str]) -> Text:
     """Sentences of the program, one after the other."""
     row: list[Text] = []
     for sentence in sentences:
         row += [" ", Prose(sentence)] if row else [Prose(sentence)]
     return tuple(row)
-
-
-def say(key: str, /, **values: Any) -> Say:
-    """A labelled sentence: ``say("answer.speedup", times="1.9×")``."""
-    return Say(key, values)
 
 
 Role = Literal["", "title", "heading", "lead", "good", "bad", "warning", "note"]
@@ -95,6 +89,7 @@ class Facts(_Record, frozen=True):
     kind: ClassVar[str] = "facts"
     items: tuple[tuple[str, Text], ...]
     room: int = 11
+    indent: int = 2
 
 
 MORE = " "
@@ -162,6 +157,7 @@ class Table(_Record, frozen=True):
     below: bool = False
     widths: tuple[int, ...] = ()
     head: Literal["lead", "note", ""] = "lead"
+    indent: int = 2
 
 
 class Figure(_Record, frozen=True):
@@ -176,8 +172,8 @@ class Figure(_Record, frozen=True):
 
 
 class Equation(_Record, frozen=True):
-    """One equation: its name, MathML, LaTeX for Markdown, the right side in numbers as text or LaTeX, and where it
-    comes from.
+    """One equation: its title, and the name by which a command finds it; plain text, MathML and LaTeX; the right side
+    in numbers, and in LaTeX; where it comes from.
     """
 
     kind: ClassVar[str] = "equation"
@@ -187,6 +183,9 @@ class Equation(_Record, frozen=True):
     numbers: str = ""
     derivation: tuple[Text, ...] = ()
     latex_numbers: str = ""
+    text: str = ""
+    name: str = ""
+    source: str = ""
 
 
 class Code(_Record, frozen=True):
@@ -238,6 +237,7 @@ def table(
     below: bool = False,
     widths: Sequence[int] = (),
     head: Literal["lead", "note", ""] = "lead",
+    indent: int = 2,
 ) -> Table:
     """A table; ``align`` has a letter a column, ``l`` or ``r``."""
     sides: dict[str, Align] = {"l": "left", "r": "right"}
@@ -252,7 +252,14 @@ def table(
         below=below,
         widths=tuple(widths),
         head=head,
+        indent=indent,
     )
+
+
+def assumed(sentences: Iterable[str], title: str = "Assumed (all figures and their sources: --json)") -> list[Block]:
+    """What an answer rests on, at its end; nothing where there are no assumptions."""
+    items = tuple(sentences)
+    return [GAP, Paragraph(title, "note"), Bullets(items, "note")] if items else []
 
 
 def figures(sections: Sequence[Section]) -> list[Figure]:

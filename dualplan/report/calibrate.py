@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import msgspec
 
 from dualplan import __version__
 from dualplan.plan.calibrate import Calibration, Fitted, Parameter
+from dualplan.report.blocks import GAP, Block, Drawing, Paragraph
 from dualplan.report.output import Output
+from dualplan.report.records import pick_all
+from dualplan.spec.parallel import Side
 from dualplan.units import show, significant
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 ASSUMPTIONS = [
     "model: the roofline of the profile and its storage NICs, not a fitted parameter set",
@@ -23,29 +25,41 @@ ASSUMPTIONS = [
 ]
 
 
-def output(answer: Calibration, source: str, profile: str | None, profile_file: str | None) -> Output:
-    """A calibration as an Output; ``profile``: the text of the overlay, ``profile_file``: where it was written."""
-    rows = [_parameter_row(found) for found in answer.parameters]
+class Profile(msgspec.Struct, frozen=True, kw_only=True):
+    """A profile with fitted values: the ``side`` it is of where the sides differ, its text, the file it went to."""
+
+    side: Side | None
+    text: str
+    file: str | None
+
+
+def output(answer: Calibration, source: str, profiles: Sequence[Profile]) -> Output:
+    """A calibration as an Output, with the profiles that hold its values."""
+    rows = pick_all(answer.parameters, PARAMETER)
     data: dict[str, Any] = {
         "schema": "dualplan/calibrate/1",
         "version": __version__,
         "hardware": answer.scenario.hardware.name,
+        "decode_hardware": answer.scenario.decode_hardware.name,
         "parameters": rows,
         "measurements": _measurement_rows(answer),
         "rms_error": answer.rms_error,
         "degrees_of_freedom": answer.degrees_of_freedom,
         "singular_values": list(answer.singular_values),
-        "profile": profile,
-        "profile_file": profile_file,
+        "profile": next((profile.text for profile in profiles if profile.side != "decode"), None),
+        "profile_file": next((profile.file for profile in profiles if profile.side != "decode"), None),
+        "decode_profile": next((profile.text for profile in profiles if profile.side == "decode"), None),
+        "decode_profile_file": next((profile.file for profile in profiles if profile.side == "decode"), None),
         "assumptions": ASSUMPTIONS,
         "sources": [source],
         "inputs_sha256": _hash(answer),
     }
-    return Output(data=data, rows=rows, text=lambda console: _print(answer, profile_file, console))
+    return Output(data=data, rows=rows, view=lambda: view(answer, profiles))
 
 
-def overlay(answer: Calibration, *, name: str, extends: str, source: str) -> str:
+def overlay(answer: Calibration, *, name: str, extends: str, source: str, side: Side | None = None) -> str:
     """A profile in YAML that lays the fitted values over the one they started from, each with where it comes from.
+    ``side``: whose profile, where those of the two sides differ.
 
     The text is JSON where a value is text, which is YAML too, so that no name can break out of it.
     """
@@ -53,16 +67,19 @@ def overlay(answer: Calibration, *, name: str, extends: str, source: str) -> str
     sources: list[str] = []
     for found in answer.changed:
         parameter = found.parameter
-        section, field = parameter.name.split(".")
+        if parameter.side != side:
+            continue
+        section, field = parameter.key.split(".")
         sections.setdefault(section, []).append(f"{field}: {_yaml_value(parameter, found.value)}")
-        sources.append(f"  {parameter.name}: {json.dumps(_provenance(answer, found, source))}")
+        sources.append(f"  {parameter.key}: {json.dumps(_provenance(answer, found, source))}")
+    hardware = answer.scenario.decode_hardware if side == "decode" else answer.scenario.hardware
     kinds = sorted({one.kind for one in answer.measurements})
     lines = [
         f"# dualplan {__version__} calibrate: {len(answer.measurements)} measurements ({', '.join(kinds)}),",
         f"# off by {_percent(answer.rms_error)} (root mean square). Values not here are those of the profile.",
         f"extends: {json.dumps(extends)}",
         f"name: {json.dumps(name)}",
-        f"title: {json.dumps(answer.scenario.hardware.title + ', calibrated')}",
+        f"title: {json.dumps(hardware.title + ', calibrated')}",
         *(f"{section}: {{{', '.join(values)}}}" for section, values in sections.items()),
         *(["sources:", *sources] if sources else []),
     ]
@@ -80,25 +97,17 @@ def _provenance(answer: Calibration, found: Fitted, source: str) -> str:
     return f"fitted to {source}: {told}; was {_value(found.parameter, found.prior)}"
 
 
-def _parameter_row(found: Fitted) -> dict[str, Any]:
-    return {
-        "name": found.parameter.name,
-        "unit": found.parameter.unit,
-        "value": found.value,
-        "interval": None if found.interval is None else list(found.interval),
-        "prior": found.prior,
-        "status": found.status,
-        "not_told_apart_from": list(found.with_),
-    }
+PARAMETER = "name=parameter.name unit=parameter.unit value interval prior status not_told_apart_from=with_"
 
 
 def _measurement_rows(answer: Calibration) -> list[dict[str, Any]]:
     rows = []
     for one, predicted, before in zip(answer.measurements, answer.predicted, answer.before, strict=True):
         given = {key: value for key, value in msgspec.to_builtins(one).items() if value is not None}
-        line, kind, value = given.pop("line"), given.pop("kind"), given.pop("value")
+        file, line, kind, value = (given.pop(key, None) for key in ("file", "line", "kind", "value"))
         rows.append(
             {
+                "file": file,
                 "line": line,
                 "kind": kind,
                 "measured": value,
@@ -130,41 +139,51 @@ def _interval(found: Fitted) -> str:
     return f"{low} .. {high}"
 
 
-def _print(answer: Calibration, profile_file: str | None, console: Console) -> None:
-    changed = answer.changed
-    count = len(answer.measurements)
+def view(answer: Calibration, profiles: Sequence[Profile]) -> Iterator[Block]:
+    """What was fitted and how well, each value with its interval, advice, and the measurements."""
+    changed, count = answer.changed, len(answer.measurements)
     if changed:
-        names = f"{len(changed)} of {len(answer.parameters)} values of {answer.scenario.hardware.name} fitted"
-        console.print(f"{names} to {count} measurements", style="bold")
+        kinds = dict.fromkeys((answer.scenario.hardware.name, answer.scenario.decode_hardware.name))
+        names = f"{len(changed)} of {len(answer.parameters)} values of {' and '.join(kinds)} fitted"
+        yield Paragraph(f"{names} to {count} measurements", "title")
     else:
-        console.print(f"NOTHING FITTED  {count} measurements tell none of the values", style="bold yellow")
+        yield Paragraph(f"NOTHING FITTED  {count} measurements tell none of the values", "warning", indent=0)
     worst = max(abs(p / one.value - 1) for one, p in zip(answer.measurements, answer.predicted, strict=True))
     before = max(abs(p / one.value - 1) for one, p in zip(answer.measurements, answer.before, strict=True))
-    console.print(
+    yield Paragraph(
         f"Off by {_percent(answer.rms_error)} (root mean square), at most {_percent(worst)}; "
-        f"with the profile as it is at most {_percent(before)}"
+        f"with the profile as it is at most {_percent(before)}",
+        indent=0,
+        hanging=0,
     )
-    console.print()
-    console.print(f"  {'':30}{'was':>9}{'is':>9}  95 % interval", style="bold")
-    for found in answer.parameters:
-        parameter = found.parameter
-        moved = found in changed
-        was, now = _value(parameter, found.prior), _value(parameter, found.value) if moved else "-"
-        interval = _interval(found) if found.interval else found.status if found.status != "fitted" else "unknown"
-        console.print(f"  {parameter.name:30}{was:>9}{now:>9}  {interval}", style=None if moved else "dim")
-    advice = [line for found in answer.parameters if (line := _advice(found))]
-    if advice:
-        console.print()
+    width = max(30, *(len(found.parameter.name) + 1 for found in answer.parameters))
+    yield from (GAP, Paragraph(f"{'':{width}}{'was':>9}{'is':>9}  95 % interval", "lead"))
+    yield Drawing(lambda _: [_parameter_line(found, found in changed, width) for found in answer.parameters])
+    if advice := [line for found in answer.parameters if (line := _advice(found))]:
+        yield GAP
         for line in advice:
-            console.print(line)
-    console.print()
-    _print_measurements(answer, console)
-    console.print()
-    if profile_file is not None:
-        console.print(f"Written to {profile_file}", soft_wrap=True)
-        console.print("Give it as --hardware wherever a profile is asked for.")
-    elif changed:
-        console.print("-o my-profile.yaml writes a profile with these values, for --hardware my-profile.yaml.")
+            yield Paragraph(line, indent=0, hanging=0)
+    yield from (
+        GAP,
+        Paragraph(f"{'line':>4}  {'kind':14}{'measured':>12}{'predicted':>12}{'error':>10}{'before':>11}", "lead"),
+    )
+    yield Drawing(lambda width: list(_measurement_lines(answer)))
+    yield GAP
+    for profile in profiles:
+        if profile.file is not None:
+            flag = "--decode-hardware" if profile.side == "decode" else "--hardware"
+            yield Drawing(lambda width, file=profile.file: [f"Written to {file}"], indent=0)  # type: ignore[misc]
+            yield Paragraph(f"Give it as {flag} wherever a command takes a profile.", indent=0)
+    if changed and not any(profile.file for profile in profiles):
+        how = "-o my-profile.yaml writes a profile with these values, for --hardware my-profile.yaml."
+        yield Paragraph(how, indent=0, hanging=0)
+
+
+def _parameter_line(found: Fitted, moved: bool, width: int) -> str:
+    parameter = found.parameter
+    was, now = _value(parameter, found.prior), _value(parameter, found.value) if moved else "-"
+    interval = _interval(found) if found.interval else found.status if found.status != "fitted" else "unknown"
+    return f"{parameter.name:{width}}{was:>9}{now:>9}  {interval}"
 
 
 def _percent(share: float) -> str:
@@ -178,16 +197,14 @@ def _advice(found: Fitted) -> str:
         others = " and ".join(found.with_)
         return f"{name} and {others} cannot be told apart: {name} stays {prior}. Measure {found.parameter.tells}."
     if found.status == "at its bound":
-        return f"{name} is at its bound: these measurements ask for more than it can be."
+        more = found.value > math.sqrt(found.parameter.low * found.parameter.high)
+        return f"{name} is at its bound: these measurements ask for {'more' if more else 'less'} than it can be."
     return ""
 
 
-def _print_measurements(answer: Calibration, console: Console) -> None:
-    console.print(
-        f"  {'line':>4}  {'kind':14}{'measured':>12}{'predicted':>12}{'error':>10}{'before':>11}", style="bold"
-    )
+def _measurement_lines(answer: Calibration) -> Iterator[str]:
     for one, predicted, before in zip(answer.measurements, answer.predicted, answer.before, strict=True):
         unit = {"snic_gbps": "B/s", "jct": "s", "ttft": "s", "tpot": "s"}.get(one.kind, "1")
         cells = f"{show(one.value, unit):>12}{show(predicted, unit):>12}"
         errors = f"{100 * (predicted / one.value - 1):+9.1f} %{100 * (before / one.value - 1):+9.1f} %"
-        console.print(f"  {one.line:>4}  {one.kind:14}{cells}{errors}")
+        yield f"{one.line:>4}  {one.kind:14}{cells}{errors}"

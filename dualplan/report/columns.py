@@ -44,7 +44,8 @@ def aligned(
 
     ``align`` has a letter a column, ``l`` or ``r``; cells may have several lines. Where the table is too wide, column
     ``wraps`` takes several lines with a hanging indent; columns that still do not fit follow in a table below, which
-    repeats the first one. A column that is too wide even beside the first one alone wraps as well.
+    repeats the first one. A column that is too wide even beside the first one alone wraps as well. A header without
+    any text is left out.
     """
     room = [
         max(len(part) for line in (header, *rows) for part in line[column].split("\n")) for column in range(len(header))
@@ -57,7 +58,7 @@ def aligned(
     for number, columns in enumerate(_blocks(room, width - len(indent))):
         if number:
             yield None, ""
-        for row, line in ((None, header), *enumerate(rows)):
+        for row, line in ((None, header), *enumerate(rows)) if any(header) else enumerate(rows):
             for text in _lines([line[column] for column in columns], [(room[c], align[c]) for c in columns]):
                 yield row, indent + text
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from sys import maxsize
 from typing import Any
 
 import msgspec
 
 from dualplan.plan.assumptions import assumptions
 from dualplan.plan.purchase.cost import Prices, node_price
-from dualplan.report.blocks import GAP, Block, Bullets, Paragraph, Table, table
+from dualplan.report.blocks import GAP, Block, Paragraph, Table, table
 from dualplan.report.feasible import STILL, only_the_range
 from dualplan.report.feasible_document import document as feasible_document
 from dualplan.report.near_limit import LEAVE_ROOM, SIMULATE, near_limit
@@ -24,6 +25,9 @@ from dualplan.units import significant
 SCHEMA = "dualplan/compare/1"
 SAME = 1e-9
 """Relative change below which two figures are the same."""
+
+LONGEST = 60
+"""Characters of a cell for people."""
 
 BUSY = 0.5
 """Resources that are used this much in one of the scenarios are shown for all."""
@@ -86,7 +90,7 @@ def output(compared: Compared) -> Output:
         data=data,
         rows=rows,
         view=lambda: view(compared),
-        document=lambda: paper(compared),
+        document=lambda: [Paragraph(" / ".join(compared.names), "title"), *view(compared, longest=maxsize)],
     )
 
 
@@ -198,7 +202,7 @@ def remarks(compared: Compared) -> list[str]:
     for name, answer in zip(compared.names, compared.answers, strict=True):
         still = [f"Still {STILL}."] if only_the_range(answer) else []
         if answer.reasons:
-            lines.append(" ".join([f"{name}:", *answer.reasons, *still]))
+            lines.append(" ".join([f"{name}:", *map(str, answer.reasons), *still]))
         check = answer.demand_check
         text = None if check is None else near_limit(check.utilization, LEAVE_ROOM if answer.classes else SIMULATE)
         near += [(name, text)] if text else []
@@ -258,37 +262,23 @@ def difference_rows(compared: Compared) -> list[list[str]]:
     ]
 
 
-def view(compared: Compared) -> Iterator[Block]:
-    """The verdict, the figures, and the inputs that differ."""
+def view(compared: Compared, longest: int = LONGEST) -> Iterator[Block]:
+    """The verdict, the figures, and the inputs that differ, with cells of so many characters."""
     for line in verdict(compared):
         yield Paragraph(line, "lead")
-    yield from (GAP, _table(compared, "", figure_rows(compared)))
+    yield from (GAP, _table(compared, "", figure_rows(compared), longest))
     for text in remarks(compared):
         yield Paragraph(text)
     yield GAP
     differences = difference_rows(compared)
     if differences:
-        yield _table(compared, "Inputs that differ", differences)
+        yield _table(compared, "Inputs that differ", differences, longest)
     else:
         yield Paragraph("No input differs.")
 
 
-def paper(compared: Compared) -> Iterator[Block]:
-    """The same as a document, with cells as long as they are."""
-    yield Paragraph(" / ".join(compared.names), "title")
-    yield Bullets((*verdict(compared), *remarks(compared)))
-    yield _table(compared, "figure", figure_rows(compared), longest=None)
-    differences = difference_rows(compared)
-    if differences:
-        yield _table(compared, "input", differences, longest=None)
-
-
-LONGEST = 60
-"""Characters of a cell for people."""
-
-
-def _table(compared: Compared, first: str, rows: list[list[str]], longest: int | None = LONGEST) -> Table:
+def _table(compared: Compared, first: str, rows: list[list[str]], longest: int) -> Table:
     """Rows of a heading and a cell a scenario."""
-    cells = [[c if longest is None or len(c) <= longest else f"{c[: longest - 4]} ..." for c in row] for row in rows]
+    cells = [[c if len(c) <= longest else f"{c[: longest - 4]} ..." for c in row] for row in rows]
     count = 1 + len(compared.names)
     return table("", (first, *compared.names), cells, "l" * count, flow="f" * count)

@@ -14,7 +14,7 @@ from dualplan.plan.explain.notation import Input, quantity_text
 from dualplan.plan.explain.parameters import Parameter, is_plain
 from dualplan.plan.explain.sensitivity import Bar, Elasticity
 from dualplan.plan.explain.solve_for import RangeName, Solution
-from dualplan.report.blocks import GAP, Block, Bullets, Formula, Paragraph, Role, Typed, table
+from dualplan.report.blocks import GAP, Block, Formula, Paragraph, Role, table
 from dualplan.report.blocks import Equation as BlockEquation
 from dualplan.report.feasible import headline, ratio_text
 from dualplan.report.feasible_document import INPUTS
@@ -82,7 +82,7 @@ def _all_symbols(answer: Evaluation, found: Sequence[Equation]) -> list[Input]:
     entries: list[Input] = []
     for equation in found:
         if equation.kind == "value":
-            entries.append(_entry(equation.name, equation.symbol, equation.value, equation.unit, equation.title))
+            entries.append(_entry(equation.name, equation.symbol, equation.value, equation.unit, str(equation.title)))
         elif equation.kind == "bound":
             ratio = QUANTITIES["pd_ratio"]
             value = answer.prefill_nodes / answer.decode_nodes
@@ -107,7 +107,7 @@ def view(answer: Evaluation, found: Sequence[Equation], *, whole: bool) -> Itera
         yield from (GAP, _line(about, "lead", indent=0))
         for equation in members:
             if whole:
-                yield from _whole(equation)
+                yield from (GAP, _whole(equation))
             else:
                 yield _line(_with_value(equation) if equation.relation == "=" else _bound(equation))
     yield from (GAP, *_symbol_lines(_symbols(found) if whole else _all_symbols(answer, found)))
@@ -136,12 +136,21 @@ def _bound(equation: Equation) -> str:
     return f"{equation.text} = {_value(equation)}   ({title})"
 
 
-def _whole(equation: Equation) -> Iterator[Block]:
-    yield from (GAP, _line(equation.title, "lead"), _line(equation.text))
+def _whole(equation: Equation) -> BlockEquation:
     exact = f"   exactly {equation.exact}" if equation.exact and len(equation.exact) <= MOST_DIGITS else ""
-    if not equation.text.endswith(equation.substituted):
-        yield _line(f"{equation.relation} {equation.substituted}{exact}", indent=4)
-    yield Bullets(equation.derivation, "note")
+    in_numbers = equation.text.endswith(equation.substituted)
+    in_latex = equation.latex.endswith(f" {equation.substituted_latex}")
+    return BlockEquation(
+        title=equation.title,
+        name=equation.name,
+        text=equation.text,
+        mathml=equation.mathml,
+        latex=equation.latex,
+        numbers="" if in_numbers else f"{equation.relation} {equation.substituted}{exact}",
+        latex_numbers="" if in_latex else f"{RELATIONS[equation.relation]} {equation.substituted_latex}",
+        derivation=equation.derivation,
+        source=equation.source,
+    )
 
 
 def _symbol_lines(found: Sequence[Input]) -> Iterator[Block]:
@@ -181,27 +190,12 @@ def paper(answer: Evaluation, found: Sequence[Equation]) -> Iterator[Block]:
     yield Paragraph(headline(answer), "title")
     for about, members in _by_group(found):
         yield Paragraph(about, "heading")
-        for equation in members:
-            yield BlockEquation(
-                title=(equation.title, " (", Typed(equation.name), ")"),
-                mathml=equation.mathml,
-                latex=equation.latex,
-                latex_numbers=_numbers(equation),
-                derivation=(*equation.derivation, f"source: {equation.source}"),
-            )
-    yield Paragraph("Symbols", "heading")
+        yield from map(_whole, members)
     rows = [
         (Formula(entry.latex, entry.symbol), quantity_text(entry.value, entry.unit), entry.meaning)
         for entry in _symbols(found)
     ]
-    yield table("", ("symbol", "value", "meaning"), rows, "lrl")
-
-
-def _numbers(equation: Equation) -> str:
-    """The right side in numbers, where it is not one already."""
-    if equation.latex.endswith(f" {equation.substituted_latex}"):
-        return ""
-    return f"{RELATIONS[equation.relation]} {equation.substituted_latex}"
+    yield from (Paragraph("Symbols", "heading"), table("", ("symbol", "value", "meaning"), rows, "lrl"))
 
 
 def latex(answer: Evaluation, found: Sequence[Equation]) -> str:

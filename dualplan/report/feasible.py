@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dualplan.model.service_times import Intervals
 from dualplan.plan.assumptions import assumptions, deciding
-from dualplan.report.blocks import GAP, Block, Bullets, Drawing, Facts, Paragraph, Table, table
+from dualplan.report.blocks import GAP, Block, Drawing, Facts, Paragraph, Table, assumed, table
 from dualplan.report.feasible_document import document
 from dualplan.report.near_limit import LEAVE_ROOM, SIMULATE, near_limit
 from dualplan.report.output import Output
@@ -37,7 +37,7 @@ def output(answer: Evaluation, uncertainty: Uncertainty | None = None, *, verbos
         data=data,
         rows=[_row(data)],
         view=lambda: view(answer, uncertainty, verbose=verbose),
-        document=lambda: paper(answer, uncertainty),
+        document=lambda: view(answer, uncertainty, whole=True),
     )
 
 
@@ -73,7 +73,7 @@ def ratio_text(answer: Evaluation) -> str:
 def verdict(answer: Evaluation) -> list[str]:
     """The answer in a line, or in one for each reason."""
     if not answer.feasible:
-        return [f"NOT FEASIBLE   {answer.reasons[0]}", *answer.reasons[1:]]
+        return [f"NOT FEASIBLE   {answer.reasons[0]}", *map(str, answer.reasons[1:])]
     found = answer.ranges.all_traffic
     inside = f"P/D {ratio_text(answer)} lies inside {_bound(found.lower, '0')} .. {_bound(found.upper, 'no limit')}"
     return [f"FEASIBLE   {'no link limits P/D' if found.lower is found.upper is None else inside}"]
@@ -97,7 +97,7 @@ def answer_facts(answer: Evaluation) -> list[tuple[str, str]]:
         share += f" the rate, head-room {_times(check.headroom)}"
         facts.append(("Demand", f"{significant(check.turns_per_s)} turns/s: {share}"))
         if near := near_limit(used, LEAVE_ROOM if answer.classes else SIMULATE):
-            facts.append(("Near limit", near))
+            facts.append(("Near limit", str(near)))
     times = f"unloaded TTFT of a mean turn {show(answer.ttft_unloaded_s, 's')} (a lower bound), TPOT "
     where = "At that" if check is None or check.utilization > 1 else "At demand"
     facts.append((where, times + show(answer.tpot_s, "s")))
@@ -214,46 +214,30 @@ def range_bar(answer: Evaluation, width: int) -> tuple[str, str]:
     return "|" + "".join(cells) + "|", " " + "".join(labels).rstrip()
 
 
-def view(answer: Evaluation, uncertainty: Uncertainty | None = None, *, verbose: bool = False) -> Iterator[Block]:
-    """What people see: the answer, the ranges, the resources, and what was assumed that bears on this answer;
-    ``verbose``: all that was assumed.
+def view(
+    answer: Evaluation, uncertainty: Uncertainty | None = None, *, verbose: bool = False, whole: bool = False
+) -> Iterator[Block]:
+    """The answer, the ranges, the resources, and what was assumed that bears on this answer; ``verbose``: all that
+    was assumed, ``whole``: all resources too, as a document has them.
     """
     yield from _answer(answer, uncertainty)
-    yield GAP
-    yield _ranges(answer)
-    yield Drawing(lambda width: _labelled_bar(answer, width))
+    if whole and uncertainty is not None:
+        from dualplan.report.uncertainty import influences
+
+        yield influences(uncertainty)
+    yield from (GAP, _ranges(answer, "set by" if whole else ""), Drawing(lambda width: _labelled_bar(answer, width)))
     if answer.classes:
         yield from (GAP, _classes(answer))
     if answer.splits:
         yield from (GAP, _splits(answer))
-    if answer.turns_per_s:
-        yield GAP
-        yield from _resources(answer)
+    if answer.turns_per_s or whole:
+        yield from (GAP, *_resources(answer, *((0.0, 1) if whole else (QUIET, 0))))
     every, matter = assumptions(answer), deciding(answer)
-    shown = every if verbose else matter
-    yield from (GAP, Paragraph(_assumed(len(every), len(shown)), "note"), Bullets(tuple(shown), "note"))
-
-
-def paper(answer: Evaluation, uncertainty: Uncertainty | None = None) -> Iterator[Block]:
-    """The blocks of a document: as the view, with all resources and assumptions."""
-    yield from _answer(answer, uncertainty)
-    if uncertainty is not None:
-        from dualplan.report.uncertainty import influences
-
-        yield influences(uncertainty)
-    yield _ranges(answer, "set by")
-    if answer.classes:
-        yield _classes(answer)
-    rows = [
-        (
-            _name(load),
-            *(_amount(value, load.unit) for value in (load.load, load.capacity)),
-            f"{100 * load.utilization:.1f} %",
-        )
-        for load in answer.loads
-    ]
-    yield table("", ("resource", "load", "capacity", "used"), rows, "lrrr")
-    yield from (Paragraph("Assumed:"), Bullets(tuple(assumptions(answer))))
+    if verbose or whole or len(matter) == len(every):
+        yield from assumed(map(str, every))
+    else:
+        shown = f"{len(matter)} of {len(every)}: what bears on this answer; all: --verbose or --json"
+        yield from assumed(map(str, matter), f"Assumed ({shown})")
 
 
 def _answer(answer: Evaluation, uncertainty: Uncertainty | None) -> Iterator[Block]:
@@ -268,13 +252,7 @@ def _answer(answer: Evaluation, uncertainty: Uncertainty | None) -> Iterator[Blo
     yield Facts(tuple(facts))
 
 
-def _assumed(every: int, shown: int) -> str:
-    if shown == every:
-        return "Assumed (all figures and their sources: --json)"
-    return f"Assumed ({shown} of {every}: what bears on this answer; all: --verbose or --json)"
-
-
-def _ranges(answer: Evaluation, by: str = "") -> Table:
+def _ranges(answer: Evaluation, by: str) -> Table:
     return table("", ("P/D range", "lower", by, "upper", by), range_rows(answer), "lllll", flow="..s.s")
 
 
@@ -315,17 +293,17 @@ def _splits(answer: Evaluation) -> Table:
     return table("", ("Split", "turns/s", "", "bound by"), rows, "lrll", flow="...w", widths=(9, 7, 10, 0))
 
 
-def _resources(answer: Evaluation) -> Iterator[Block]:
-    """The resources by use; those that are hardly used by name."""
+def _resources(answer: Evaluation, least: float, digits: int) -> Iterator[Block]:
+    """The resources by use, in per cent of so many digits; those of which less is used by name."""
     loads = sorted(answer.loads, key=lambda load: -load.utilization)
-    shown = [load for load in loads if load.utilization >= QUIET]
+    shown = [load for load in loads if load.utilization >= least]
     # a demand that is not carried has no use of its own: what it would take is said above
     check = answer.demand_check if answer.demand_check and answer.demand_check.utilization <= 1 else None
     rows = []
     for load in shown:
         used = [load.utilization, *([load.utilization * check.utilization] if check else [])]
         amounts = [_amount(value, load.unit) for value in (load.load, load.capacity)]
-        rows.append([_name(load), *amounts, *(f"{100 * share:.0f} %" for share in used)])
+        rows.append([_name(load), *amounts, *(f"{100 * share:.{digits}f} %" for share in used)])
     bound = answer.bottleneck.resource
     yield table(
         "",
@@ -337,7 +315,7 @@ def _resources(answer: Evaluation) -> Iterator[Block]:
     )
     if len(shown) < len(loads):
         names = ", ".join(_name(load) for load in loads[len(shown) :])
-        yield Paragraph(f"under {100 * QUIET:.0f} %: {names}", "note")
+        yield Paragraph(f"under {100 * least:.0f} %: {names}", "note")
 
 
 def _name(load: Load) -> str:

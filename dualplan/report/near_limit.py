@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+from dualplan.messages import Message, message
 from dualplan.plan.published.steady import KIND, carried
 
-LEAVE_ROOM = "leave room; no command simulates several models or workloads"
-SIMULATE = "let dualplan simulate --find-capacity decide; the longer its --duration, the less a run carries"
+LEAVE_ROOM = message("near.leave_room")
+SIMULATE = message("near.simulate")
 
 
-def near_limit(utilization: float, advice: str) -> str | None:
-    """A sentence about a demand, as a share of the steady rate, and what to do; None where it is not near the limit."""
+def near_limit(utilization: float, advice: Message | str) -> Message | None:
+    """A message about a demand, as a share of the steady rate, and what to do; None where it is not near the limit."""
     found = carried()
     if not found.undecided(utilization):
         return None
-    shares = f"{100 * found.lowest:.0f} % to {100 * found.highest:.0f} %"
-    where = f"{found.runs} saturated runs, dualplan validate --only {KIND}"
-    return f"published runs carried {shares} of their steady rates ({where}): {advice}"
+    shares = {"lowest": found.lowest, "highest": found.highest}
+    return message("near.carried", **shares, runs=found.runs, kind=KIND, advice=advice)
 
 
 def near_limit_document(utilization: float) -> dict[str, Any] | None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from dualplan.errors import printable, printable_lines
+from dualplan.messages import Message
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -81,11 +82,15 @@ def _json(data: Any, ascii_only: bool, indent: int | None = None) -> str:
 
 
 def clean(value: Any) -> Any:
-    """A value that JSON can hold: NaN and infinities become null, tuples lists, NumPy scalars plain numbers."""
+    """A value that JSON can hold: NaN and infinities become null, tuples lists, NumPy scalars plain numbers, messages
+    English sentences.
+    """
     if isinstance(value, dict):
         return {str(key): clean(child) for key, child in value.items()}
     if isinstance(value, (list, tuple)):
         return [clean(child) for child in value]
+    if isinstance(value, Message):
+        return str(value)
     if hasattr(value, "tolist"):
         return clean(value.tolist())
     if isinstance(value, float) and not math.isfinite(value):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dualplan.plan.purchase.cost import node_price, price_origin
 from dualplan.plan.purchase.fleet import Fleet, Group
 from dualplan.plan.purchase.search import Plan, Purchase
 from dualplan.plan.purchase.upgrades import Upgrade, Upgrades
-from dualplan.report.blocks import GAP, MORE, Block, Bullets, Facts, Paragraph, Table, table
+from dualplan.report.blocks import GAP, MORE, Block, Facts, Paragraph, Table, assumed, table
 from dualplan.report.near_limit import near_limit
 from dualplan.report.output import Output
 from dualplan.report.plan_document import CURRENCY, Answer, assumption_lines, document, plan_row, rejection
@@ -44,7 +44,7 @@ def output(answer: Answer) -> Output:
         data=data,
         rows=_rows(data) if answer.purchase is not None else data["upgrades"]["upgrades"],
         view=lambda: view(answer),
-        document=lambda: paper(answer),
+        document=lambda: view(answer, whole=True),
     )
 
 
@@ -96,7 +96,7 @@ def plan_facts(plan: Plan) -> list[tuple[str, str]]:
     rate = f"{significant(plan.answer.turns_per_s)} turns/s, head-room {room(plan.headroom)}"
     facts.append(("Rate", f"{rate}, bound by {bound}"))
     if plan.confirmed is None and (near := near_limit(1 / (1 + plan.headroom), CONFIRM)):
-        facts.append(("Near limit", near))
+        facts.append(("Near limit", str(near)))
     facts.append(("P/D", f"{plan.prefill_nodes}:{plan.decode_nodes} {_range_words(plan)}"))
     storage = plan.storage
     store = f"{show(storage.capacity_bytes, 'B')} for {significant(storage.agents)} agents under way, reads "
@@ -167,8 +167,10 @@ def _range_words(plan: Plan) -> str:
     return f"lies {'inside' if plan.inside_range else 'outside'} {low} .. {high}"
 
 
-def view(answer: Answer) -> Iterator[Block]:
-    """What people see."""
+def view(answer: Answer, *, whole: bool = False) -> Iterator[Block]:
+    """The best plan first, the others, what is no plan and why, fleet, upgrades, assumptions. People are shown the
+    first ones of each, ``whole``: all of them.
+    """
     yield Paragraph(headline(answer), "title")
     purchase = answer.purchase
     if purchase is not None:
@@ -176,57 +178,25 @@ def view(answer: Answer) -> Iterator[Block]:
         if purchase.interrupted:
             yield from (Paragraph(interruption(purchase), "warning", hanging=13), GAP)
         if purchase.plans:
+            most, explained = (len(purchase.plans),) * 2 if whole else (SHOWN, EXPLAINED)
             yield from _best(answer, purchase.plans[0])
             if len(purchase.plans) > 1:
-                yield from (GAP, _plans(purchase))
-            for i, plan in enumerate(purchase.plans[1:EXPLAINED], 2):
+                yield from (GAP, _plans(purchase.plans[:most]))
+            for i, plan in enumerate(purchase.plans[1:explained], 2):
                 yield Paragraph(f"{i}. {plan.label} {plan.lost_because}", hanging=3)
-            if len(purchase.plans) > SHOWN:
-                yield Paragraph(f"and {len(purchase.plans) - SHOWN} more plans (--json)", hanging=3)
+            if len(purchase.plans) > most:
+                yield Paragraph(f"and {len(purchase.plans) - most} more plans (--json)", hanging=3)
         else:
             yield Paragraph("NO PLAN  no candidate does what is asked", "bad")
         for plan in purchase.rejected:
             yield Paragraph(f"Dropped: {rejection(plan)}", hanging=9)
         if purchase.misses:
-            yield GAP
-            yield from _misses(answer, purchase)
+            yield from (GAP, *_misses(answer, purchase, len(purchase.misses) if whole else MISSES))
     if answer.fleet is not None:
         yield from (GAP, Facts(tuple(fleet_facts(answer.fleet))))
     if answer.upgrades is not None:
         yield from (GAP, *_upgrades(answer.upgrades))
-    found = assumption_lines(answer)
-    if found:
-        yield GAP
-        yield from (Paragraph("Assumed (all figures and their sources: --json)", "note"), Bullets(tuple(found), "note"))
-
-
-def paper(answer: Answer) -> Iterator[Block]:
-    """The blocks of a document: as the view, with every plan and what was assumed at the end."""
-    yield Paragraph(headline(answer), "title")
-    purchase = answer.purchase
-    if purchase is not None:
-        if purchase.interrupted:
-            yield Paragraph(interruption(purchase), "warning")
-        if purchase.plans:
-            yield from _best(answer, purchase.plans[0])
-            rows = [
-                (
-                    *(f"{i}", plan.label, money(plan.cost), f"{plan.gpus}", show(plan.power, "W")),
-                    *(room(plan.headroom), plan.lost_because),
-                )
-                for i, plan in enumerate(purchase.plans, 1)
-            ]
-            heads = ("rank", "plan", f"{CURRENCY}/h", "GPUs", "power", "head-room", "lost because")
-            yield table("", heads, rows, "rlrrrrl")
-        else:
-            yield Paragraph("No candidate does what is asked.")
-        dropped = [f"dropped: {rejection(plan)}" for plan in purchase.rejected]
-        yield Bullets((*dropped, *(f"{miss.kind.name}: {' '.join(miss.reasons)}" for miss in purchase.misses)))
-    if answer.fleet is not None:
-        yield Facts(tuple(fleet_facts(answer.fleet)))
-    if answer.upgrades is not None:
-        yield from _upgrades(answer.upgrades)
-    yield from (Paragraph("Assumed:"), Bullets(tuple(assumption_lines(answer))))
+    yield from assumed(assumption_lines(answer))
 
 
 def _best(answer: Answer, plan: Plan) -> Iterator[Block]:
@@ -235,21 +205,20 @@ def _best(answer: Answer, plan: Plan) -> Iterator[Block]:
     yield Facts((*plan_facts(plan), *basis_facts(answer)))
 
 
-def _misses(answer: Answer, purchase: Purchase) -> Iterator[Block]:
+def _misses(answer: Answer, purchase: Purchase, most: int) -> Iterator[Block]:
     yield Paragraph("Nearest misses" if not purchase.plans else "Not among them", "lead")
-    for miss in purchase.misses[:MISSES]:
-        yield Paragraph(f"{miss.kind.name}: {' '.join(miss.reasons)}")
-    left = len(purchase.misses) - MISSES
+    for miss in purchase.misses[:most]:
+        yield Paragraph(f"{miss.kind.name}: {' '.join(map(str, miss.reasons))}")
+    left = len(purchase.misses) - most
     if left > 0:
         yield Paragraph(f"and {left} more kinds of nodes (--json)")
-    stages = {miss.stage for miss in purchase.misses[:MISSES]}
+    stages = {miss.stage for miss in purchase.misses[:most]}
     if "range" in stages and answer.wanted is not None and not answer.wanted.allow_outside_range:
         yield Paragraph("--allow-outside-range accepts a P/D outside the range: the rate stands, links bind.")
 
 
-def _plans(purchase: Purchase) -> Table:
-    """The best plans beside each other; columns that none of them fills are left out."""
-    shown = purchase.plans[:SHOWN]
+def _plans(shown: Sequence[Plan]) -> Table:
+    """Plans below each other; columns that none of them fills are left out."""
     columns: list[tuple[str, list[str]]] = [
         ("", [f"{i}" for i in range(1, len(shown) + 1)]),
         ("plan", [plan.label for plan in shown]),
@@ -306,10 +275,11 @@ def _upgrades(found: Upgrades) -> Iterator[Block]:
         if upgrade.gain > 0 and not of_one_side.get(upgrade.key, -1.0) > upgrade.gain * (1 - 1e-9)
     ]
     facts += [(f"{100 * upgrade.gain:+6.1f} %", _upgrade(upgrade)) for upgrade in useful]
-    idle = [upgrade.title for upgrade in found.upgrades if upgrade.gain == 0 and "every node" in upgrade.title]
+    every = "upgrade.every_node"
+    idle = [str(one.title) for one in found.upgrades if one.gain == 0 and one.title.code == every]
     if idle:
         facts.append(("No gain", "from " + ", ".join(idle)))
-    unknown = [title for title in found.unknown if "every node" in title]
+    unknown = [str(title) for title in found.unknown if title.code == every]
     if unknown:
         held_fast = "times are a fitted set, which does not say how they scale"
         facts.append(("Not known", f"{', '.join(unknown)}: {held_fast}"))
@@ -317,7 +287,7 @@ def _upgrades(found: Upgrades) -> Iterator[Block]:
 
 
 def _one_side(upgrade: Upgrade) -> bool:
-    return upgrade.title.endswith((" on each prefill node", " on each decode node"))
+    return upgrade.title.code == "upgrade.each_node"
 
 
 def _upgrade(upgrade: Upgrade) -> str:

@@ -181,7 +181,7 @@ def _reasons(answer: Answer) -> list[str]:
     if answer.feasible or answer.purchase is None:
         return []
     found = [rejection(plan) for plan in answer.purchase.rejected]
-    return found + [f"{miss.kind.name}: {' '.join(miss.reasons)}" for miss in answer.purchase.misses]
+    return found + [f"{miss.kind.name}: {' '.join(map(str, miss.reasons))}" for miss in answer.purchase.misses]
 
 
 def rejection(plan: Plan) -> str:
@@ -205,8 +205,8 @@ def assumption_lines(answer: Answer) -> list[str]:
             "again and more (size working-set --simulate); the cost is that of nodes alone, without store, switches "
             "and space"
         )
-        return [*found, *assumptions(plans[0].answer, answer.given)]
-    return [*found, *given_flags(answer.scenario, answer.given)]
+        return [*found, *map(str, assumptions(plans[0].answer, answer.given))]
+    return [*found, *map(str, given_flags(answer.scenario, answer.given))]
 
 
 def _about_the_demand(answer: Answer, wanted: Wanted) -> list[str]:
@@ -222,7 +222,7 @@ def _about_the_demand(answer: Answer, wanted: Wanted) -> list[str]:
     for kind in answer.kinds:
         for _, hardware in kind.scenario.sides:
             if node_price(hardware, wanted.prices) is None:
-                why = price_origin(hardware, wanted.prices)
+                why = str(price_origin(hardware, wanted.prices))
                 missing.setdefault(why, []).append(hardware.name)
     found += [f"{', '.join(dict.fromkeys(names))}: {why}" for why, names in missing.items()]
     if missing:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
+from dualplan.report.blocks import Block, Drawing
 from dualplan.report.output import Output
 from dualplan.spec.load import dimension_of
 from dualplan.spec.scenario import Scenario
 from dualplan.units import show
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 def output(scenario: Scenario) -> Output:
     """One row a value: its key, the value in SI units, and where it came from (a flag, a file and line, or default)."""
     rows = list(value_rows(scenario))
     data = {"schema": "dualplan/scenario/1", "values": rows}
-    return Output(data=data, rows=rows, text=lambda console: _show(rows, console))
+    return Output(data=data, rows=rows, view=lambda: view(rows))
 
 
 def value_rows(scenario: Scenario) -> list[dict[str, Any]]:
@@ -62,12 +61,11 @@ def _origin(origins: dict[str, str], key: str, fallback: str) -> str:
     return fallback
 
 
-def _show(rows: list[dict[str, Any]], console: Console) -> None:
-    width = max(len(row["key"]) for row in rows) + 2
-    for row in rows:
-        console.print(
-            f"{row['key']:<{width}}{value_text(row['value'], row['unit'])}  # {row['origin']}", soft_wrap=True
-        )
+def view(rows: list[dict[str, Any]]) -> Iterator[Block]:
+    """A line for each value, as in YAML, with its origin as a comment."""
+    room = max(len(row["key"]) for row in rows) + 2
+    lines = [f"{row['key']:<{room}}{value_text(row['value'], row['unit'])}  # {row['origin']}" for row in rows]
+    yield Drawing(lambda width: lines, indent=0)
 
 
 def value_text(value: Any, unit: str | None) -> str:

@@ -10,33 +10,32 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from dualplan.messages import Message, message
 from dualplan.plan.assumptions import sources
 from dualplan.plan.simulation import ResourceUse, resources, series
 from dualplan.report.blocks import Block, Paragraph
 from dualplan.report.feasible_document import INPUTS
 from dualplan.report.output import Output
 from dualplan.report.records import pick, pick_all
-from dualplan.serving import layout as k
+from dualplan.serving.capacity import Capacity
 from dualplan.serving.result import Result, Spread, misses
-from dualplan.serving.run import Capacity
 from dualplan.serving.trajectories import Trajectories
 from dualplan.spec.run import Slo
 from dualplan.steady.answer import evaluate
-from dualplan.steady.resources import TITLES
-from dualplan.units import show, significant
+from dualplan.steady.resources import title
 
 SCHEMA = "dualplan/simulate/1"
 SERIES = (
-    ("time_s", k.S_TIME),
-    ("waiting_agents", k.S_UNADMITTED),
-    ("waiting_turns", k.S_WAITING),
-    ("prefilling_turns", k.S_PREFILLING),
-    ("decoding_turns", k.S_DECODING),
-    ("turns_done", k.S_TURNS),
-    ("working_set_bytes", k.S_WORKING_SET),
-    ("read_bytes", k.S_READ),
-    ("prefill_buffer_bytes", k.S_PREFILL_BUFFER),
-    ("decode_buffer_bytes", k.S_DECODE_BUFFER),
+    ("time_s", "time"),
+    ("waiting_agents", "unadmitted"),
+    ("waiting_turns", "waiting"),
+    ("prefilling_turns", "prefilling"),
+    ("decoding_turns", "decoding"),
+    ("turns_done", "turns"),
+    ("working_set_bytes", "working_set"),
+    ("read_bytes", "read"),
+    ("prefill_buffer_bytes", "prefill_buffer"),
+    ("decode_buffer_bytes", "decode_buffer"),
 )
 RUN = """
     agents agents_done agents_waiting_at_end=agents_waiting arrival_rate stopped simulated_s warm_up_s steady
@@ -220,7 +219,7 @@ def _points(result: Result) -> Any:
 
 def _series(result: Result) -> dict[str, Any]:
     at = _points(result)
-    columns: dict[str, Any] = {name: result.samples[at, column].tolist() for name, column in SERIES}
+    columns: dict[str, Any] = {name: result.samples[field][at].tolist() for name, field in SERIES}
     over_time = series(result, at)
     columns["utilization"] = {name: values.tolist() for name, values in over_time.utilization.items()}
     columns["max_over_mean"] = {
@@ -232,7 +231,8 @@ def _series(result: Result) -> dict[str, Any]:
 
 def _hash(answer: Answer, result: Result) -> str:
     scenario = msgspec.structs.replace(result.cluster.scenario, origins={})
-    text = msgspec.json.encode([scenario, answer.options, result.cluster.times], order="deterministic")
+    times = msgspec.structs.replace(result.cluster.times, origin=str(result.cluster.times.origin))
+    text = msgspec.json.encode([scenario, answer.options, times], order="deterministic")
     return hashlib.sha256(text).hexdigest()
 
 
@@ -261,49 +261,34 @@ def _quotient(a: float | None, b: float | None) -> float | None:
     return a / b if a and b else None
 
 
-def notes(answer: Answer, result: Result, used: Sequence[ResourceUse]) -> list[str]:
-    """What limits the use of a result, a sentence each."""
+def notes(answer: Answer, result: Result, used: Sequence[ResourceUse]) -> list[Message]:
+    """What limits the use of a result."""
     found = []
     for use in used:
         if use.over is not None:
-            found.append(
-                f"{TITLES[use.name]} would have to carry {significant(use.over)} times what it can at its busiest, "
-                f"which is not simulated: rates are at most 1/{significant(use.over)} of these there"
-            )
+            found.append(message("note.over", resource=title(use.name), over=use.over))
     if result.turns and result.tpot_s.mean is None:
-        found.append("no turn generates more than its first token, so nothing decodes: there is no TTST and no TPOT")
+        found.append(message("note.no_decode"))
     if result.kind != "online" or result.stopped != "end of the run":
         return found
     needs, span = result.expected_agent_time_s, result.simulated_s
-    short = result.arrival_rate is not None and needs is not None and span < 2 * needs
-    if short and needs is not None:
-        what = "so the capacity is too high" if answer.capacities else "so the load is not yet what it will be"
-        found.append(
-            f"the run of {show(span, 's')} is short: an agent takes about {show(needs, 's')} and agents are still "
-            f"accumulating, {what}; give a longer --duration, such as {_round_seconds(3 * needs)}"
-        )
+    if result.arrival_rate is not None and needs is not None and span < 2 * needs:
+        effect = message("note.capacity_too_high" if answer.capacities else "note.load_not_yet")
+        longer = _round_seconds(3 * needs)
+        found.append(message("note.short", span=span, needs=needs, effect=effect, duration=longer))
     if result.steady is False and result.ttft_halves_s is not None:
         first, second = result.ttft_halves_s
-        found.append(
-            f"not steady: mean TTFT is {show(first, 's')} in the first half of the time that counts and "
-            f"{show(second, 's')} in the second; {_to_settle(answer, result, rises=second > first)}"
-        )
+        advice = _to_settle(answer, result, rises=second > first)
+        found.append(message("note.not_steady", first=first, second=second, advice=advice))
     return found
 
 
-def _to_settle(answer: Answer, result: Result, *, rises: bool) -> str:
+def _to_settle(answer: Answer, result: Result, *, rises: bool) -> Message:
     """What to do about a run that is not steady."""
-    longer = f"--duration {_round_seconds(2 * result.simulated_s)}"
     if result.arrival_rate is None:
-        return "a trace need not settle: --warm-up leaves its start out, --timeline shows its load over time"
-    if not rises:
-        return f"the start still counts: give a longer --warm-up, or {longer}"
-    if answer.capacities:
-        return f"a longer run may not carry this rate: give {longer}"
-    return (
-        f"give {longer}; if TTFT goes on rising, the rate is more than is carried for long: a lower --arrival-rate, or "
-        "--find-capacity"
-    )
+        return message("note.trace")
+    code = "longer" if answer.capacities else "rising"
+    return message(f"note.{code if rises else 'start_counts'}", duration=_round_seconds(2 * result.simulated_s))
 
 
 def _round_seconds(value: float) -> str:
@@ -312,62 +297,55 @@ def _round_seconds(value: float) -> str:
     return f"{math.ceil(value / step) * step:.0f}s"
 
 
-def assumptions(answer: Answer, result: Result, *more: Result) -> list[str]:
-    """What the figures rest on, a phrase each: of a result, and of others that stand beside it."""
+def assumptions(answer: Answer, result: Result, *more: Result) -> list[Message]:
+    """What the figures rest on: of a result, and of others that stand beside it."""
     laid, settings = result.cluster, result.cluster.scenario.settings
-    found = [f"service times: {laid.times.origin}", f"workload: {answer.trajectories.origin}", *laid.notes]
+    found: list[Message] = []
+
+    def add(code: str, **values: Any) -> None:
+        found.append(message(f"simulated.{code}", **values))
+
+    add("service_times", origin=laid.times.origin)
+    add("workload", origin=answer.trajectories.origin)
+    found += laid.notes
     runs = max((len(times) for times in answer.job_times), default=0)
     if runs > 1:
-        found.append(
-            f"completion times are means of {runs} runs, seeds from {result.seed} on; other figures are of the first"
-        )
+        add("runs", runs=runs, seed=result.seed)
     if result.kind == "online":
-        lengths: dict[tuple[float, float], list[str]] = {}
+        rows: dict[tuple[float, float], list[str]] = {}
         for one in (result, *more):
-            lengths.setdefault((one.simulated_s, one.warm_up_s), []).append(one.label)
-        runs_text = "; ".join(
-            (f"{', '.join(labels)}: " if len(lengths) > 1 else "")
-            + f"run of {length:.0f} s, turns that end in the first {warm_up:.0f} s do not count"
-            for (length, warm_up), labels in lengths.items()
-        )
-        found.append(f"{runs_text}; capacity and completion times depend on the length of the run")
-        limits = [
-            f"{title} {show(limit, 's')} ({'given' if name in answer.slo_given else 'default, DualPath section 7'})"
-            for name, title, limit in (("ttft", "TTFT", answer.slo.ttft), ("tpot", "TPOT", answer.slo.tpot))
-        ]
-        found.append(
-            "SLO on means: " + ", ".join(limits) + "; agents count in completion times when they end before the run"
-        )
-    found += [
-        "storage NICs serve reads in the order of issue; compute network and DRAM do not slow turns, their loads are "
-        "checked against what they can carry",
-        "decode HBM is reserved from the placement of a turn to its end; a read waits for room in its host buffer",
-    ]
+            rows.setdefault((one.simulated_s, one.warm_up_s), []).append(one.label)
+        add("lengths", lengths=tuple(_length(span, names if len(rows) > 1 else []) for span, names in rows.items()))
+        limits = (("ttft", "TTFT", answer.slo.ttft), ("tpot", "TPOT", answer.slo.tpot))
+        add("slo", limits=tuple(_limit(name, limit, name_ in answer.slo_given) for name_, name, limit in limits))
+    add("order")
+    add("reserved")
     if settings.staging != "host" and laid.mode != "oracle":
-        found.append(
-            f"staging {settings.staging}: KV is in decode HBM when prefill ends, no copy follows; HBM is reserved from "
-            "placement on under every staging, so it does not show that host would hold it for a shorter time"
-            + (", prefixes are read into HBM and pass no host buffer" if settings.staging == "gds" else "")
-        )
+        gds = message("simulated.gds") if settings.staging == "gds" else ""
+        add("staging", staging=settings.staging, gds=gds)
     if laid.mode == "dram-pool":
-        found.append(f"a DRAM pool serves {100 * settings.pool_share:.0f} % of the hits without a wait")
+        add("pool", share=settings.pool_share)
     if laid.mode == "basic":
-        found.append("basic holds the KV of a batch in prefill HBM, half of the room for reading, half for computing")
+        add("basic")
     if settings.balance is not None:
-        found.append("balance is not used: how even storage NICs are follows from the schedule")
+        add("balance")
     if settings.collective_load is not None:
-        found.append("collective_load only enters the check of compute NICs; it slows no turn")
+        add("collective_load")
     if laid.clusters > 1:
-        found.append(f"{laid.clusters} clusters of {_nodes(laid, laid.clusters)}, agents dealt to them in turn")
+        nodes = (settings.prefill_nodes or 0) // laid.clusters, (settings.decode_nodes or 0) // laid.clusters
+        add("clusters", clusters=laid.clusters, prefill=nodes[0], decode=nodes[1])
     if laid.max_active:
-        found.append(
-            f"at most {laid.max_active:,} agents are active, the others wait in their order; TTFT is from admission on"
-        )
+        add("max_active", agents=laid.max_active)
     if laid.scenario.variants:
-        found.append("nodes that differ are the first of their side; the scheduler knows their queues, not their rates")
+        add("variants")
     return found
 
 
-def _nodes(laid: Any, clusters: int) -> str:
-    settings = laid.scenario.settings
-    return f"{settings.prefill_nodes // clusters}P{settings.decode_nodes // clusters}D"
+def _length(span: tuple[float, float], rows: Sequence[str]) -> Message:
+    """Length and warm-up of runs [s], with the rows that they are of where not of all."""
+    of = message("simulated.rows", rows=tuple(rows)) if rows else ""
+    return message("simulated.length", rows=of, length=span[0], warm_up=span[1])
+
+
+def _limit(name: str, limit: float, given: bool) -> Message:
+    return message(f"simulated.limit_{'given' if given else 'default'}", name=name, limit=limit)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from dualplan.report.blocks import GAP, Block, Bullets, Facts, Paragraph, table
+from dualplan.report.blocks import GAP, Block, Facts, Paragraph, assumed, table
 from dualplan.report.simulate import Answer, assumptions, gain_key
 from dualplan.steady.resources import TITLES
 from dualplan.units import show, significant
@@ -42,8 +42,7 @@ def view(answer: Answer, documents: Sequence[dict[str, Any]]) -> Iterator[Block]
         yield from _result(first)
     for note in _notes(documents):
         yield from (GAP, Paragraph(f"Note: {note}.", hanging=0))
-    yield from (GAP, Paragraph("Assumed (all figures and their sources: --json)", "note"))
-    yield Bullets(tuple(assumptions(answer, *answer.shown)))
+    yield from assumed(map(str, assumptions(answer, *answer.shown)))
 
 
 def _notes(documents: Sequence[dict[str, Any]]) -> list[str]:

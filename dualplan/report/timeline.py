@@ -11,7 +11,6 @@ import numpy as np
 from dualplan.plan.simulation import series
 from dualplan.report.output import csv_text
 from dualplan.report.simulate import SERIES
-from dualplan.serving import layout as k
 from dualplan.serving.result import Result
 
 
@@ -47,18 +46,18 @@ def _events(results: Sequence[Result]) -> str:
         events.append({"name": "process_name", "ph": "M", "pid": number, "args": {"name": name}})
         over_time = series(result, np.arange(len(result.samples)))
         for i, sample in enumerate(result.samples):
-            at = {"ph": "C", "pid": number, "ts": 1e6 * float(sample[k.S_TIME])}
+            at = {"ph": "C", "pid": number, "ts": 1e6 * float(sample["time"])}
             turns = {
-                "waiting": float(sample[k.S_WAITING]),
-                "prefilling": float(sample[k.S_PREFILLING]),
-                "decoding": float(sample[k.S_DECODING]),
+                "waiting": float(sample["waiting"]),
+                "prefilling": float(sample["prefilling"]),
+                "decoding": float(sample["decoding"]),
             }
             events.append({"name": "turns", **at, "args": turns})
-            events.append({"name": "agents waiting", **at, "args": {"agents": float(sample[k.S_UNADMITTED])}})
-            events.append({"name": "turns done", **at, "args": {"turns": float(sample[k.S_TURNS])}})
-            events.append({"name": "working set", **at, "args": {"bytes": float(sample[k.S_WORKING_SET])}})
-            events.append({"name": "read from storage", **at, "args": {"bytes": float(sample[k.S_READ])}})
-            buffers = {"prefill": float(sample[k.S_PREFILL_BUFFER]), "decode": float(sample[k.S_DECODE_BUFFER])}
+            events.append({"name": "agents waiting", **at, "args": {"agents": float(sample["unadmitted"])}})
+            events.append({"name": "turns done", **at, "args": {"turns": float(sample["turns"])}})
+            events.append({"name": "working set", **at, "args": {"bytes": float(sample["working_set"])}})
+            events.append({"name": "read from storage", **at, "args": {"bytes": float(sample["read"])}})
+            buffers = {"prefill": float(sample["prefill_buffer"]), "decode": float(sample["decode_buffer"])}
             events.append({"name": "host buffers", **at, "args": buffers})
             for resource, values in over_time.utilization.items():
                 events.append({"name": f"utilization {resource}", **at, "args": {"share": float(values[i])}})

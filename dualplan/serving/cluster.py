@@ -1,50 +1,26 @@
-"""A deployment as the arrays of the kernel: engines, groups, storage NICs, memory."""
+"""A deployment as the simulation sees it: engines, groups, storage NICs, memory."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from dualplan.errors import InfeasibleError, InputError
+from dualplan.messages import Message, message
 from dualplan.model import kv
 from dualplan.model.demand import SideMemory
 from dualplan.model.memory import kv_bytes_left, kv_share_per_gpu, weight_bytes_per_gpu
-from dualplan.model.service_times import (
-    BASIC_COPIES,
-    CHUNK_TOKENS,
-    ENGINE_QUEUE,
-    READ_QUEUE,
-    SHORTEST_PASS,
-    Curve,
-    ServiceTimes,
-)
+from dualplan.model.service_times import ServiceTimes
 from dualplan.model.sources import service_times
-from dualplan.serving import layout as k
-from dualplan.serving.policies import Policies, codes
-from dualplan.serving.trajectories import Trajectories, dealt
+from dualplan.serving.policies import Policies
+from dualplan.serving.trajectories import Trajectories
 from dualplan.spec.choices import Mode
 from dualplan.spec.fitted_sets import fitted, with_measured_storage
 from dualplan.spec.hardware import Hardware
 from dualplan.spec.parallel import Parallel, default_parallel, hosted
 from dualplan.spec.scenario import Scenario
-from dualplan.units import show
-
-_KINDS = {
-    "basic": k.ONE_SIDE,
-    "layerwise": k.ONE_SIDE,
-    "dram-pool": k.ONE_SIDE,
-    "dual-path": k.BOTH_SIDES,
-    "split-read": k.SPLIT,
-    "oracle": k.ORACLE,
-}
-_STAGINGS = {"host": k.HOST, "gpudirect": k.GPUDIRECT, "gds": k.GDS}
-SAMPLES = 512
-MOST_DETAILS = 8192
-"""Storage NICs, groups and what is counted of nodes, beyond which only their sums are sampled."""
 
 
 class SideLayout(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,7 +67,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     tokens_per_step: float
     clusters: int = 1
     max_active: int = 0
-    notes: tuple[str, ...] = ()
+    notes: tuple[Message, ...] = ()
 
 
 def cluster(
@@ -121,7 +97,7 @@ def cluster(
     form = kv.check_format(settings.kv_format or scenario.model.kv_format, scenario.model, "kv_format")
     per_token = kv.kv_total_bytes_per_token(scenario.model, form)
     state = kv.state_bytes_per_sequence(scenario.model, form)
-    notes: list[str] = []
+    notes: list[Message] = []
     longest = trajectories.longest * per_token + state
     found = fitted(scenario) if times is None else None
     scenario = with_measured_storage(scenario, found)
@@ -226,10 +202,7 @@ def _check_buffers(
         needs["decode"] = 0.0
     for (name, need), side in zip(needs.items(), sides, strict=True):
         if need > min(side.buffers):
-            raise InfeasibleError(
-                f"The longest context does not fit the host buffer of a {name} node: {show(need, 'B')}, "
-                f"dram.kv_buffer is {show(min(side.buffers), 'B')}."
-            )
+            raise InfeasibleError(message("refusal.buffer", side=name, need=need, buffer=min(side.buffers)))
 
 
 def _side(
@@ -242,7 +215,7 @@ def _side(
     longest: float,
     redundant: int,
     fitted_ep: int | None,
-    notes: list[str],
+    notes: list[Message],
 ) -> SideLayout:
     if nodes is None:
         raise InputError(f"{name}_nodes", "missing", f"give --{name}")
@@ -257,7 +230,7 @@ def _side(
         parallel = default_parallel(model, gpus, hardware.gpu.count, usable, name)
         if fitted_ep is not None and fitted_ep < parallel.ep:
             parallel = Parallel(ep=fitted_ep, tp=1, dp=parallel.dp)
-            notes.append(f"{name}: expert-parallel groups of {fitted_ep} GPUs, as in the deployment that was fitted")
+            notes.append(message("simulated.expert_groups", side=name, gpus=fitted_ep))
     memory, room = _room(scenario, parallel, hardware, form, redundant)
     if given is None and model.experts is None:
         usual = parallel.tp
@@ -265,20 +238,12 @@ def _side(
             parallel = Parallel(tp=parallel.tp * 2, dp=gpus // (parallel.tp * 2))
             memory, room = _room(scenario, parallel, hardware, form, redundant)
         if parallel.tp != usual:
-            notes.append(
-                f"{name}: {parallel.tp} GPUs in tensor parallel, the fewest that hold the weights and the longest "
-                f"context ({show(longest, 'B')})"
-            )
+            notes.append(message("simulated.tensor_parallel", side=name, gpus=parallel.tp, context=longest))
     if memory.kv_bytes_per_gpu <= 0:
-        raise InfeasibleError(
-            f"Weights do not fit on the {name} side: {show(memory.weight_bytes_per_gpu, 'B')} a GPU under "
-            f"{parallel}, {show(max(memory.usable_bytes_per_gpu, 0.0), 'B')} are usable."
-        )
+        sizes = {"weights": memory.weight_bytes_per_gpu, "usable": max(memory.usable_bytes_per_gpu, 0.0)}
+        raise InfeasibleError(message("refusal.weights", side=name, parallel=str(parallel), **sizes))
     if room < longest:
-        raise InfeasibleError(
-            f"The longest context does not fit on the {name} side: {show(longest, 'B', 4)}, an engine of "
-            f"{parallel.tp} {'GPU' if parallel.tp == 1 else 'GPUs'} has {show(room, 'B', 4)} beside the weights."
-        )
+        raise InfeasibleError(message("refusal.context", side=name, context=longest, gpus=parallel.tp, room=room))
     engines = gpus // parallel.tp
     group = 1
     if model.experts is not None and parallel.ep > 1:
@@ -309,141 +274,3 @@ def _room(
     usable = hardware.gpu.hbm_capacity * efficiency.memory - efficiency.reserve
     memory = SideMemory(usable_bytes_per_gpu=usable, weight_bytes_per_gpu=weights, kv_bytes_per_gpu=left)
     return memory, left / kv_share_per_gpu(model, parallel, form)
-
-
-def state(
-    laid: Cluster,
-    trajectories: Trajectories,
-    arrivals: Any,
-    *,
-    seed: int,
-    horizon: float = math.inf,
-    replayed: Any = None,
-) -> k.State:
-    """Arrays for one run. ``arrivals``: start times of the agents [s], ascending. ``replayed``: the
-    trajectory of each agent; they are dealt at random if None.
-    """
-    agents, times = len(arrivals), laid.times.slowed(laid.mode)
-    prefill, decode = laid.prefill, laid.decode
-    chosen = dealt(trajectories, agents, seed) if replayed is None else replayed
-    number, choice = np.zeros(k.N_NUMBERS), np.zeros(k.N_CHOICES, dtype=np.int64)
-    hardware, other = laid.scenario.hardware, laid.scenario.decode_hardware
-    store = hardware.storage.read_bandwidth if hardware.storage is not None else None
-    number[k.BLOCK] = laid.scenario.workload.block
-    number[k.KV_BYTES], number[k.STATE_BYTES] = laid.kv_bytes_per_token, laid.state_bytes
-    number[k.PASS_BASE], number[k.PASS_IDLE] = times.pass_base, max(times.pass_idle, SHORTEST_PASS)
-    number[k.PER_REQUEST], number[k.PER_TOKEN] = times.per_request, times.per_token
-    number[k.PER_TOKEN_HIDDEN], number[k.PER_TOKEN_LINK] = times.per_token_hidden, times.per_token_link
-    number[k.PER_CONTEXT], number[k.ATTENTION_FIXED] = times.per_context, times.attention.fixed
-    number[k.PASS_EXPERTS], number[k.DECODE_EXPERTS] = times.pass_experts, times.decode_experts
-    number[k.EXPERT_SHARE], number[k.EXPERT_RANKS] = times.expert_share, times.expert_ranks
-    number[k.QUOTA] = times.quota
-    settings = laid.scenario.settings
-    number[k.RESIDENT] = settings.residency
-    number[k.READ_SHARE] = (1 - settings.residency) * (1 - (settings.pool_share if laid.mode == "dram-pool" else 0.0))
-    number[k.BACKEND] = store or 0.0
-    number[k.DECODE_BASE], number[k.DECODE_SLOPE] = times.decode_base, times.decode_slope
-    number[k.DECODE_QUADRATIC], number[k.CACHE_FIXED] = times.decode_quadratic, times.decode_cache.fixed
-    number[k.HANDOVER], number[k.HANDOVER_RATE] = times.handover, times.handover_rate
-    number[k.ALPHA], number[k.BETA] = READ_QUEUE, ENGINE_QUEUE
-    number[k.HELD_SHARE] = BASIC_COPIES if laid.mode == "basic" else 1.0 / laid.scenario.model.num_layers
-    number[k.PREFILL_ROOM], number[k.DECODE_ROOM] = prefill.room, decode.room
-    number[k.CHUNK_TOKENS] = CHUNK_TOKENS * prefill.parallel.tp
-    number[k.HORIZON], number[k.STEP_TOKENS] = horizon, laid.tokens_per_step
-    policy = codes(laid.policies)
-    choice[k.MODE], choice[k.STAGING] = _KINDS[laid.mode], _STAGINGS[settings.staging]
-    choice[k.CLUSTERS], choice[k.MAX_ACTIVE] = laid.clusters, laid.max_active
-    choice[k.PREFILL_POLICY], choice[k.DECODE_POLICY], choice[k.READ_POLICY] = policy
-    if laid.mode == "dual-path" and laid.policies.read_side == "prefill-only":
-        choice[k.MODE] = k.ONE_SIDE
-    p_groups, d_groups = prefill.groups, decode.groups
-    choice[k.PREFILL_GROUPS], choice[k.PREFILL_GROUP_SIZE] = p_groups, prefill.group
-    choice[k.DECODE_GROUPS], choice[k.DECODE_GROUP_SIZE] = d_groups, decode.group
-    choice[k.PREFILL_OPEN], choice[k.DECODE_OPEN] = (side.open_groups(side.first_nodes) for side in (prefill, decode))
-    choice[k.PREFILL_PER_NODE], choice[k.DECODE_PER_NODE] = prefill.per_node, decode.per_node
-    choice[k.PREFILL_NICS], choice[k.DECODE_NICS] = hardware.snic.count, other.snic.count
-    total = np.zeros(k.N_TOTALS)
-    total[k.SAMPLE_EVERY] = 1.0 if horizon == math.inf else max(horizon / SAMPLES, 1e-3)
-    agent, agent_index = _rows(agents, k.N_AGENT_FLOATS), np.full((agents, k.N_AGENT_INTS), k.NONE, dtype=np.int32)
-    agent_index[:, k.STORED] = 0
-    agent_index[:, k.TURN], agent_index[:, k.END_TURN] = trajectories.offsets[chosen], trajectories.offsets[chosen + 1]
-    group, pool = np.zeros((p_groups, 6)), np.zeros((d_groups, 7))
-    group[:, k.NEXT_AT] = math.inf
-    group_index = np.full((p_groups, 7), k.NONE, dtype=np.int64)
-    group_index[:, k.ACTIVE], group_index[:, k.POLLS], group_index[:, k.WANTS_ROOM] = k.IDLE, 0, 0
-    pool[:, k.QUEUED], pool[:, k.STEP] = math.inf, 1.0
-    pool_index = np.zeros((d_groups, 2), dtype=np.int64)
-    pool_index[:, k.ROOT] = k.NONE
-    engine, decoder = np.zeros((prefill.engines, 5)), np.zeros((decode.engines, 3))
-    engine[:, k.P_ROOM], decoder[:, k.D_ROOM] = prefill.room, decode.room
-    turns = np.ascontiguousarray(
-        np.stack([trajectories.context, trajectories.append, trajectories.generated, trajectories.think], axis=1),
-        dtype=np.float64,
-    )
-    size = int(np.sum(agent_index[:, k.END_TURN] - agent_index[:, k.TURN]))
-    heap = 2 * agents + 2 * p_groups + 64 * d_groups + 1024
-    nics = [_nics(side, kind.snic.count) for side, kind in ((prefill, hardware), (decode, other))]
-    details = len(nics[0]) + len(nics[1]) + p_groups + d_groups + 8 * (prefill.nodes + decode.nodes)
-    return k.State(
-        number=number,
-        choice=choice,
-        counter=np.zeros(k.N_COUNTS, dtype=np.int64),
-        total=total,
-        arrival=np.ascontiguousarray(arrivals, dtype=np.float64),
-        admitted=np.full(agents, math.nan),
-        done_at=np.full(agents, math.nan),
-        agent=agent,
-        agent_index=agent_index,
-        mark=np.zeros(agents),
-        child=np.full((agents, 2), k.NONE, dtype=np.int32),
-        turns=turns,
-        attention=_curve(times.attention),
-        cache=_curve(times.decode_cache),
-        group=group,
-        group_index=group_index,
-        pool=pool,
-        pool_index=pool_index,
-        engine=engine,
-        decoder=decoder,
-        prefill_nic=nics[0],
-        decode_nic=nics[1],
-        prefill_queue=np.zeros(prefill.nodes),
-        prefill_buffer=_buffers(prefill),
-        decode_buffer=_buffers(decode),
-        prefill_moved=np.zeros((prefill.nodes, 8)),
-        decode_moved=np.zeros((decode.nodes, 8)),
-        heap_time=np.zeros(heap),
-        heap_item=np.zeros(heap, dtype=np.int64),
-        record=np.zeros((size, 6), dtype=np.float32),
-        record_time=np.zeros(size),
-        record_turn=np.zeros(size, dtype=np.int64),
-        sample=np.zeros((SAMPLES, k.N_SAMPLE_COLUMNS)),
-        detail=np.zeros((SAMPLES, details if details <= MOST_DETAILS else 0)),
-    )
-
-
-def _curve(curve: Curve) -> npt.NDArray[np.float64]:
-    """Slopes and spans of a curve, a row each."""
-    return np.array([curve.slopes, curve.spans], dtype=np.float64)
-
-
-def _rows(count: int, columns: int) -> npt.NDArray[np.float64]:
-    """Zeros, rows aligned to lines of the processor's cache as far as their length allows."""
-    flat = np.zeros(count * columns + 8)
-    shift = (-flat.ctypes.data // 8) % 8
-    return flat[shift : shift + count * columns].reshape(count, columns)
-
-
-def _nics(side: SideLayout, per_node: int) -> npt.NDArray[np.float64]:
-    table = np.zeros((side.nodes * per_node, 4))
-    table[:, k.NIC_RATE], table[:, k.NIC_TIME] = (
-        np.repeat(side.nic_rates, per_node),
-        np.repeat(side.nic_times, per_node),
-    )
-    return table
-
-
-def _buffers(side: SideLayout) -> npt.NDArray[np.float64]:
-    table = np.zeros((side.nodes, 3))
-    table[:, k.BUFFER_SIZE] = side.buffers
-    return table

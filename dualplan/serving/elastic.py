@@ -129,20 +129,20 @@ class Controller:
         that wait for decode HBM stay for want of decode nodes altogether.
         """
         times, step = self.laid.times, step_nodes(self.laid)
-        passes, busy = int(s.counter[k.N_PASSES]), float(s.group[:, k.PASS_BUSY].sum())
+        passes, busy = int(s.count["passes"]), float(s.group["busy"].sum())
         count, spent = passes - self.seen[0], busy - self.seen[1]
         self.seen = (passes, busy)
-        prefill = float(s.counter[k.N_WAITING] + s.counter[k.N_PREFILLING])
-        decode = float(s.counter[k.N_DECODING])
+        prefill = float(s.count["waiting"] + s.count["prefilling"])
+        decode = float(s.count["decoding"])
         if not count or prefill + decode == 0:
             return self.nodes
-        work = max(1 - float(s.number[k.PASS_BASE]) * count / spent, 0.0) if spent else 0.0
+        work = max(1 - float(s.setting.pass_base) * count / spent, 0.0) if spent else 0.0
         batch = decode / (self.nodes[1] * self.laid.decode.per_node)
-        cache = float(s.pool[:, k.POOL_CACHE].sum()) / (self.nodes[1] * self.laid.decode.per_node)
+        cache = float(s.pool["cache"].sum()) / (self.nodes[1] * self.laid.decode.per_node)
         grows = step_time(0.0, times.decode_slope, times.decode_quadratic, batch, 0.0, cache)
-        waiting = float(s.counter[k.N_WAITING]) if (s.group_index[:, k.WANTS_ROOM] == 1).any() else 0.0
+        waiting = float(s.count["waiting"]) if (s.group["starved"] == 1).any() else 0.0
         shrinks = ((prefill - waiting) * work, decode * grows / (times.decode_base + grows) + waiting)
-        held = float((s.number[k.DECODE_ROOM] - s.decoder[:, k.D_ROOM]).sum())
+        held = float((s.setting.decode_room - s.decoder["room"]).sum())
         roomy = held / (self.laid.decode.per_node * self.laid.decode.room * RULE_FILL)
         best, gain = self.nodes, RULE_GAIN
         for to, of in ((0, 1), (1, 0)):
@@ -161,15 +161,15 @@ class Controller:
 
     def _close(self, s: k.State, now: float) -> None:
         (prefill, decode), (now_prefill, _) = self._groups(self.target), self._groups(self.nodes)
-        s.choice[k.PREFILL_OPEN] = min(prefill, s.choice[k.PREFILL_OPEN])
-        s.choice[k.DECODE_OPEN] = min(decode, s.choice[k.DECODE_OPEN])
+        s.count["prefill_open"] = min(prefill, s.count["prefill_open"])
+        s.count["decode_open"] = min(decode, s.count["decode_open"])
         for p in range(prefill, now_prefill):
-            a = int(s.group_index[p, k.QUEUE])
-            s.group_index[p, k.QUEUE] = k.NONE
+            a = int(s.group["queue"][p])
+            s.group["queue"][p] = k.NONE
             while a != k.NONE:
-                following = int(s.agent_index[a, k.NEXT])
-                s.group[p, k.LOAD] -= s.agent[a, k.COST]
-                s.counter[k.N_WAITING] -= 1
+                following = int(s.agent["next"][a])
+                s.group["load"][p] -= s.agent["cost"][a]
+                s.count["waiting"] -= 1
                 queue_turn(s, a, now)
                 a = following
 
@@ -177,9 +177,9 @@ class Controller:
         (prefill, decode), (now_prefill, now_decode) = self._groups(self.target), self._groups(self.nodes)
         first, last = decode * self.laid.decode.group, now_decode * self.laid.decode.group
         return bool(
-            (s.group_index[prefill:now_prefill, k.PENDING] == k.NONE).all()
-            and (s.decoder[first:last, k.D_SEQUENCES] < 0.5).all()
+            (s.group["pending"][prefill:now_prefill] == k.NONE).all()
+            and (s.decoder["sequences"][first:last] < 0.5).all()
         )
 
     def _open(self, s: k.State) -> None:
-        s.choice[k.PREFILL_OPEN], s.choice[k.DECODE_OPEN] = self._groups(self.target)
+        s.count["prefill_open"], s.count["decode_open"] = self._groups(self.target)

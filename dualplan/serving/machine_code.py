@@ -35,13 +35,12 @@ def prefetch() -> Any:
     from numba.extending import intrinsic
     from numba.np.arrayobj import make_array
 
-    def ahead(typing: Any, table: Any, row: Any, column: Any) -> Any:
+    def ahead(typing: Any, column: Any, row: Any) -> Any:
         def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             kind = signature.args[0]
             array = make_array(kind)(context, builder, arguments[0])  # type: ignore[no-untyped-call]
-            indices = arguments[1 : 1 + kind.ndim]
             place = cgutils.get_item_pointer(  # type: ignore[no-untyped-call]
-                context, builder, kind, array, indices, wraparound=False
+                context, builder, kind, array, arguments[1:], wraparound=False
             )
             byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
             form = ir.FunctionType(ir.VoidType(), [byte, number, number, number])
@@ -50,6 +49,6 @@ def prefetch() -> Any:
             builder.call(fetch, [builder.bitcast(place, byte), number(0), number(3), number(1)])
             return context.get_dummy_value()
 
-        return types.void(table, types.intp, types.intp), code
+        return types.void(column, types.intp), code
 
     return intrinsic(ahead)

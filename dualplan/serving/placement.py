@@ -1,8 +1,9 @@
 """Where a request is placed: on a prefill engine, on a decode engine, and which side reads its prefix.
 
 Each policy is a pure function over arrays that runs as ordinary Python and through Numba. An *engine* serves one
-sequence at a time (one GPU, or a tensor-parallel group); ``tokens`` are the unfinished tokens placed on each engine,
-``sequences`` the unfinished requests, ``room`` the free KV bytes. Engines ``first`` to ``end - 1`` are candidates.
+sequence at a time (one GPU, or a tensor-parallel group). What is placed on each engine and not finished: ``work`` in
+seconds as predicted (prefill), ``tokens`` (decode), ``sequences``; ``room`` is the free KV bytes. Engines ``first`` to
+``end - 1`` are candidates.
 All return the chosen engine, or -1 when the request must wait. Source: DualPath (arXiv 2602.21548), section 5.
 """
 
@@ -12,7 +13,7 @@ from typing import Any
 
 
 def prefill_three_classes(
-    tokens: Any,
+    work: Any,
     marked: Any,
     room: Any,
     queue: Any,
@@ -23,28 +24,30 @@ def prefill_three_classes(
     alpha: float,
     beta: float,
 ) -> int:
-    """Engines above ``beta`` tokens get nothing; of the rest those on nodes whose storage queue is at most ``alpha``
-    come first; in the preferred class the fewest tokens win.
+    """Engines with more than ``beta`` seconds of predicted work get nothing; of the rest those on nodes whose storage
+    queue is at most ``alpha`` seconds come first; in the preferred class the least work wins.
 
-    ``queue``: seconds of reads that wait at the storage NIC of each node; ``alpha`` in seconds, ``beta`` in tokens.
-    ``marked``: tokens by which engines are classified; the same array as ``tokens``, or a copy from the start of the
-    fetch for the published pseudo-code, which classifies once. ``need``: KV bytes that must be free.
+    The paper counts in tokens: beta is what one GPU prefills in 5 s, alpha what a node reads in 3 s. Here work and
+    queues are seconds, so turns with long and short contexts weigh as they take. ``queue``: seconds of reads that
+    wait at the storage NICs of each node. ``marked``: work by which engines are classified; the same array as
+    ``work``, or a copy from the start of the fetch for the published pseudo-code, which classifies once. ``need``: KV
+    bytes that must be free.
     """
     best, best_class = -1, 2
     for e in range(first, end):
         if marked[e] > beta or room[e] < need:
             continue
         kind = 0 if queue[e // engines_per_node] <= alpha else 1
-        if kind < best_class or (kind == best_class and tokens[e] < tokens[best]):
+        if kind < best_class or (kind == best_class and work[e] < work[best]):
             best, best_class = e, kind
     return best
 
 
-def least_tokens(tokens: Any, room: Any, first: int, end: int, need: float) -> int:
-    """The engine with the fewest unfinished tokens among those with room."""
+def least_load(load: Any, room: Any, first: int, end: int, need: float) -> int:
+    """The engine with the least unfinished ``load`` among those with room: work [s] or tokens."""
     best = -1
     for e in range(first, end):
-        if room[e] >= need and (best < 0 or tokens[e] < tokens[best]):
+        if room[e] >= need and (best < 0 or load[e] < load[best]):
             best = e
     return best
 

@@ -1,19 +1,55 @@
-"""Policies by name, and the sets of them that ``--policy`` chooses."""
+"""Policies by name, and the sets of them that ``--policy`` chooses.
+
+A new policy is a function in ``placement``, a member here, and a branch in the function of the kernel that decides:
+``passes.place_prefill``, ``pools.place_decode`` or ``reads.decode_share``.
+"""
 
 from __future__ import annotations
+
+from enum import IntEnum, auto
+from typing import TypeVar
 
 import msgspec
 
 from dualplan.errors import InputError, did_you_mean
 
-PREFILL = {"three-class": 0, "paper-literal": 1, "least-tokens": 2, "round-robin": 3}
-"""Placement on prefill engines. ``paper-literal`` classifies engines once per fetch, as the published pseudo-code."""
 
-DECODE = {"threshold": 0, "least-tokens": 1, "round-robin": 2}
-"""Placement on decode engines."""
+class Prefill(IntEnum):
+    """Placement on prefill engines."""
 
-READ_SIDE = {"shorter-queue": 0, "round-robin": 1, "prefill-only": 2}
-"""Side that reads in modes with a choice."""
+    THREE_CLASS = auto()
+    PAPER_LITERAL = auto()
+    """Three classes, classified once per fetch, as the published pseudo-code."""
+    LEAST_TOKENS = auto()
+    ROUND_ROBIN = auto()
+
+
+class Decode(IntEnum):
+    """Placement on decode engines."""
+
+    THRESHOLD = auto()
+    LEAST_TOKENS = auto()
+    ROUND_ROBIN = auto()
+
+
+class ReadSide(IntEnum):
+    """Side that reads in modes with a choice."""
+
+    SHORTER_QUEUE = auto()
+    ROUND_ROBIN = auto()
+    PREFILL_ONLY = auto()
+
+
+_Policy = TypeVar("_Policy", bound=IntEnum)
+
+
+def _by_name(kind: type[_Policy]) -> dict[str, _Policy]:
+    """The members of a decision by the names of flags: ``THREE_CLASS`` is ``three-class``."""
+    return {member.name.lower().replace("_", "-"): member for member in kind}
+
+
+PREFILL, DECODE, READ_SIDE = _by_name(Prefill), _by_name(Decode), _by_name(ReadSide)
+"""The policies of each decision by name. The kernel compares with the members, so no order or number matters."""
 
 
 class Policies(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,8 +87,3 @@ def policies(
     return Policies(
         prefill=prefill or chosen.prefill, decode=decode or chosen.decode, read_side=read_side or chosen.read_side
     )
-
-
-def codes(chosen: Policies) -> tuple[int, int, int]:
-    """The numbers by which the kernel knows them: prefill, decode, read side."""
-    return PREFILL[chosen.prefill], DECODE[chosen.decode], READ_SIDE[chosen.read_side]

@@ -7,215 +7,150 @@ import math
 from dualplan.model.latency import touched
 from dualplan.model.service_times import on_curve, step_time
 from dualplan.serving.events import mark_ahead, merge, push, turn_ahead
-from dualplan.serving.layout import (
-    APPEND,
-    BUSY,
-    CACHE_FIXED,
-    CLOCK,
-    CLUSTERS,
-    CONTEXT,
-    D_ROOM,
-    D_SEQUENCES,
-    D_TOKENS,
-    DECODE_BASE,
-    DECODE_ENGINE,
-    DECODE_EXPERTS,
-    DECODE_GROUP_SIZE,
-    DECODE_GROUPS,
-    DECODE_OPEN,
-    DECODE_PER_NODE,
-    DECODE_POLICY,
-    DECODE_QUADRATIC,
-    DECODE_SLOPE,
-    DECODING,
-    END_TURN,
-    EXPERT_RANKS,
-    EXPERT_SHARE,
-    FETCHED,
-    FIRST,
-    GENERATED,
-    GENERATED_TOKENS,
-    JOINED,
-    KV_BYTES,
-    LAST_DONE,
-    LEFT_CHILD,
-    MOVED_GENERATED,
-    N_DECODING,
-    N_DONE,
-    N_IN_POOL,
-    N_RECORDS,
-    NEEDS,
-    NONE,
-    PEAK_WORKING_SET,
-    POOL_CACHE,
-    POOL_TOKENS,
-    QUEUED,
-    R_ALLOCATION,
-    R_PREFILL,
-    R_READ,
-    R_SCHEDULING,
-    R_TPOT,
-    R_TTST,
-    READY,
-    RIGHT_CHILD,
-    ROOT,
-    SHARE,
-    SINCE,
-    STARTED,
-    STATE_BYTES,
-    STEP,
-    STEP_TOKENS,
-    STORED,
-    THINK,
-    TIE,
-    TURN,
-    TURN_DECODE,
-    WORKING_SET,
-    WRITTEN_BYTES,
-    State,
-)
-from dualplan.serving.placement import decode_by_threshold, in_turn, least_tokens
-from dualplan.serving.turns import admit, begin_turn, count_under_way, room_freed
+from dualplan.serving.layout import NONE, TIE, State
+from dualplan.serving.placement import decode_by_threshold, in_turn, least_load
+from dualplan.serving.policies import Decode
+from dualplan.serving.turns import admit, begin_turn, count_under_way, decode_node, room_freed
 
 
 def place_decode(s: State, a: int, length: float, need: float) -> int:
     """A decode engine: of the group with the fewest tokens on it, one by the policy; -1 if none has room."""
-    clusters = s.choice[CLUSTERS]
-    best = a % clusters * (s.choice[DECODE_GROUPS] // clusters)
-    for d in range(best + 1, best + s.choice[DECODE_OPEN]):
-        if s.pool[d, POOL_TOKENS] < s.pool[best, POOL_TOKENS]:
+    clusters = s.setting.clusters
+    best = a % clusters * (s.setting.decode_groups // clusters)
+    for d in range(best + 1, best + s.count["decode_open"]):
+        if s.pool["tokens"][d] < s.pool["tokens"][best]:
             best = d
-    size = s.choice[DECODE_GROUP_SIZE]
+    size = s.setting.decode_group_size
     first, end = best * size, (best + 1) * size
-    tokens, room = s.decoder[:, D_TOKENS], s.decoder[:, D_ROOM]
-    policy = s.choice[DECODE_POLICY]
-    if policy == 2:
-        return in_turn(s.counter[TURN_DECODE], room, first, end, need)
-    if policy == 1:
-        return least_tokens(tokens, room, first, end, need)
-    total = s.pool[best, POOL_TOKENS]
-    return decode_by_threshold(tokens, s.decoder[:, D_SEQUENCES], room, total, first, end, length, need)
+    tokens, room = s.decoder["tokens"], s.decoder["room"]
+    policy = s.setting.decode_placement
+    if policy == Decode.ROUND_ROBIN:
+        return in_turn(s.count["turn_decode"], room, first, end, need)
+    if policy == Decode.LEAST_TOKENS:
+        return least_load(tokens, room, first, end, need)
+    total = s.pool["tokens"][best]
+    return decode_by_threshold(tokens, s.decoder["sequences"], room, total, first, end, length, need)
 
 
 def cache_time(s: State, turn: int) -> float:
     """What the cache of a turn adds to each step of its engine, at half of its generation [s]."""
-    context = s.turns[turn, CONTEXT] + s.turns[turn, APPEND] + 0.5 * s.turns[turn, GENERATED]
-    return float(on_curve(s.number[CACHE_FIXED], s.cache[0], s.cache[1], 1.0, context))
+    context = s.turns["context"][turn] + s.turns["append"][turn] + 0.5 * s.turns["generated"][turn]
+    return float(on_curve(s.setting.cache_fixed, s.cache[0], s.cache[1], 1.0, context))
 
 
 def group_step(s: State, d: int) -> float:
     """Time of a step of a decode group [s]: its engines step together, each with the mean of what they hold."""
-    size = s.choice[DECODE_GROUP_SIZE]
-    batch = s.pool_index[d, N_IN_POOL] / size
-    experts = s.number[DECODE_EXPERTS] * touched(s.number[EXPERT_SHARE], batch * s.number[EXPERT_RANKS])
-    base, slope, quadratic = s.number[DECODE_BASE], s.number[DECODE_SLOPE], s.number[DECODE_QUADRATIC]
-    return float(step_time(base, slope, quadratic, batch, experts, s.pool[d, POOL_CACHE] / size))
+    size = s.setting.decode_group_size
+    batch = s.pool["size"][d] / size
+    experts = s.setting.decode_experts * touched(s.setting.expert_share, batch * s.setting.expert_ranks)
+    base, slope, quadratic = s.setting.decode_base, s.setting.decode_slope, s.setting.decode_quadratic
+    return float(step_time(base, slope, quadratic, batch, experts, s.pool["cache"][d] / size))
 
 
 def advance_pool(s: State, d: int, now: float) -> None:
     """Bring the clock of a decode group up to now."""
-    if s.pool_index[d, N_IN_POOL] > 0:
-        s.pool[d, CLOCK] += (now - s.pool[d, SINCE]) / s.pool[d, STEP]
-        s.pool[d, BUSY] += s.pool_index[d, N_IN_POOL] * (now - s.pool[d, SINCE])
-    s.pool[d, SINCE] = now
+    if s.pool["size"][d] > 0:
+        s.pool["clock"][d] += (now - s.pool["since"][d]) / s.pool["step"][d]
+        s.pool["busy"][d] += s.pool["size"][d] * (now - s.pool["since"][d])
+    s.pool["since"][d] = now
 
 
 def expect(s: State, d: int, now: float) -> None:
     """Set the step time of a decode group and see to it that its next completion is in the heap."""
-    if s.pool_index[d, N_IN_POOL] == 0:
-        s.pool[d, POOL_CACHE] = 0.0  # what is left of sums that round
+    if s.pool["size"][d] == 0:
+        s.pool["cache"][d] = 0.0  # what is left of sums that round
         return
-    s.pool[d, STEP] = group_step(s, d)
-    root = s.pool_index[d, ROOT]
+    s.pool["step"][d] = group_step(s, d)
+    root = s.pool["root"][d]
     turn_ahead(s, root)
-    mark_ahead(s, s.child[root, LEFT_CHILD])
-    mark_ahead(s, s.child[root, RIGHT_CHILD])
-    wait = max(s.mark[root] - s.pool[d, CLOCK], 0.0) * s.pool[d, STEP]
-    if now + wait < s.pool[d, QUEUED]:
-        s.pool[d, QUEUED] = now + wait
+    mark_ahead(s, s.mark["left"][root])
+    mark_ahead(s, s.mark["right"][root])
+    wait = max(s.mark["at"][root] - s.pool["clock"][d], 0.0) * s.pool["step"][d]
+    if now + wait < s.pool["queued"][d]:
+        s.pool["queued"][d] = now + wait
         push(s, now + wait, 3 * d + 2)
 
 
 def start_decode(s: State, a: int, now: float) -> None:
     """A turn enters the continuous batch of its decode group."""
-    d = s.agent_index[a, DECODE_ENGINE] // s.choice[DECODE_GROUP_SIZE]
+    d = s.agent["decode_engine"][a] // s.setting.decode_group_size
     advance_pool(s, d, now)
-    s.agent[a, DECODING] = now
-    steps = (s.turns[s.agent_index[a, TURN], GENERATED] - 1.0) / s.number[STEP_TOKENS]
-    s.mark[a] = s.pool[d, CLOCK] + steps
-    s.child[a, LEFT_CHILD] = NONE
-    s.child[a, RIGHT_CHILD] = NONE
-    s.pool_index[d, ROOT] = merge(s, s.pool_index[d, ROOT], a)
-    s.pool_index[d, N_IN_POOL] += 1
-    s.pool[d, POOL_CACHE] += cache_time(s, s.agent_index[a, TURN])
-    s.counter[N_DECODING] += 1
+    s.agent["decoding"][a] = now
+    steps = (s.turns["generated"][s.agent["turn"][a]] - 1.0) / s.setting.step_tokens
+    s.mark["at"][a] = s.pool["clock"][d] + steps
+    s.mark["left"][a] = NONE
+    s.mark["right"][a] = NONE
+    s.pool["root"][d] = merge(s, s.pool["root"][d], a)
+    s.pool["size"][d] += 1
+    s.pool["cache"][d] += cache_time(s, s.agent["turn"][a])
+    s.count["decoding"] += 1
     expect(s, d, now)
 
 
 def complete(s: State, d: int, now: float) -> None:
     """End the turns of a decode group whose marks the clock has reached."""
-    if s.pool[d, QUEUED] <= now:
-        s.pool[d, QUEUED] = math.inf
+    if s.pool["queued"][d] <= now:
+        s.pool["queued"][d] = math.inf
     advance_pool(s, d, now)
-    step = s.pool[d, STEP]
-    while s.pool_index[d, N_IN_POOL] > 0:
-        a = s.pool_index[d, ROOT]
-        left = s.mark[a] - s.pool[d, CLOCK]
+    step = s.pool["step"][d]
+    while s.pool["size"][d] > 0:
+        a = s.pool["root"][d]
+        left = s.mark["at"][a] - s.pool["clock"][d]
         # late in a long run what is left can be too short to move the time
-        if s.mark[a] > s.pool[d, CLOCK] + TIE and now + left * step > now:
+        if s.mark["at"][a] > s.pool["clock"][d] + TIE and now + left * step > now:
             break
-        s.pool_index[d, ROOT] = merge(s, s.child[a, LEFT_CHILD], s.child[a, RIGHT_CHILD])
-        s.pool_index[d, N_IN_POOL] -= 1
-        s.pool[d, POOL_CACHE] -= cache_time(s, s.agent_index[a, TURN])
-        s.counter[N_DECODING] -= 1
+        s.pool["root"][d] = merge(s, s.mark["left"][a], s.mark["right"][a])
+        s.pool["size"][d] -= 1
+        s.pool["cache"][d] -= cache_time(s, s.agent["turn"][a])
+        s.count["decoding"] -= 1
         end_turn(s, a, now, step)
     expect(s, d, now)
 
 
 def end_turn(s: State, a: int, now: float, step: float) -> None:
     """Free what a turn held, record it, and go on to the next turn of the agent."""
-    turn = s.agent_index[a, TURN]
-    d = s.agent_index[a, DECODE_ENGINE]
-    generated = s.turns[turn, GENERATED]
-    length = s.turns[turn, CONTEXT] + s.turns[turn, APPEND] + generated
-    s.decoder[d, D_TOKENS] -= length
-    s.decoder[d, D_SEQUENCES] -= 1.0
-    s.decoder[d, D_ROOM] += s.agent[a, NEEDS]
-    s.pool[d // s.choice[DECODE_GROUP_SIZE], POOL_TOKENS] -= length
+    turn = s.agent["turn"][a]
+    d = s.agent["decode_engine"][a]
+    generated = s.turns["generated"][turn]
+    length = s.turns["context"][turn] + s.turns["append"][turn] + generated
+    s.decoder["tokens"][d] -= length
+    s.decoder["sequences"][d] -= 1.0
+    s.decoder["room"][d] += s.agent["needs"][a]
+    s.pool["tokens"][d // s.setting.decode_group_size] -= length
     room_freed(s, now)
     count_under_way(s, now, -1)
-    k = s.counter[N_RECORDS]
-    if k < len(s.record_time):
-        s.record[k, R_SCHEDULING] = s.agent[a, FETCHED] - s.agent[a, READY]
-        s.record[k, R_ALLOCATION] = s.agent[a, STARTED] - s.agent[a, FETCHED]
-        s.record[k, R_READ] = s.agent[a, JOINED] - s.agent[a, STARTED]
-        s.record[k, R_PREFILL] = s.agent[a, FIRST] - s.agent[a, JOINED]
-        s.record[k, R_TTST] = s.agent[a, DECODING] - s.agent[a, FIRST] + step
-        s.record[k, R_TPOT] = (now - s.agent[a, DECODING]) / (generated - 1.0) if generated > 1.0 else 0.0
-        s.record_time[k] = now
-        s.record_turn[k] = turn
-    s.counter[N_RECORDS] += 1
-    s.total[GENERATED_TOKENS] += generated
-    made = generated * s.number[KV_BYTES] + s.number[STATE_BYTES]
-    node, share = d // s.choice[DECODE_PER_NODE], s.agent[a, SHARE]
-    s.decode_moved[node, MOVED_GENERATED] += (1.0 - share) * made
-    s.decode_moved[node, 4 + MOVED_GENERATED] += share * made
-    s.total[WRITTEN_BYTES] += (s.turns[turn, APPEND] + generated) * s.number[KV_BYTES]
-    s.total[WORKING_SET] += (length - s.agent_index[a, STORED]) * s.number[KV_BYTES]
-    s.agent_index[a, STORED] = int(length)
-    s.total[PEAK_WORKING_SET] = max(s.total[PEAK_WORKING_SET], s.total[WORKING_SET])
-    s.agent_index[a, TURN] = turn + 1
-    if turn + 1 < s.agent_index[a, END_TURN]:
-        think = s.turns[turn, THINK]
+    k = s.count["records"]
+    if k < len(s.record):
+        s.record["scheduling"][k] = s.agent["fetched"][a] - s.agent["ready"][a]
+        s.record["allocation"][k] = s.agent["started"][a] - s.agent["fetched"][a]
+        s.record["read"][k] = s.agent["joined"][a] - s.agent["started"][a]
+        s.record["prefill"][k] = s.agent["first"][a] - s.agent["joined"][a]
+        s.record["ttst"][k] = s.agent["decoding"][a] - s.agent["first"][a] + step
+        s.record["tpot"][k] = (now - s.agent["decoding"][a]) / (generated - 1.0) if generated > 1.0 else 0.0
+        s.record["time"][k] = now
+        s.record["turn"][k] = turn
+    s.count["records"] += 1
+    s.total["generated_tokens"] += generated
+    made = generated * s.setting.kv_bytes + s.setting.state_bytes
+    row, share = 2 * decode_node(s, d), s.agent["share"][a]
+    s.moved["generated"][row] += (1.0 - share) * made
+    s.moved["generated"][row + 1] += share * made
+    s.total["written_bytes"] += (s.turns["append"][turn] + generated) * s.setting.kv_bytes
+    s.total["working_set"] += (length - s.agent["stored"][a]) * s.setting.kv_bytes
+    s.agent["stored"][a] = int(length)
+    s.total["peak_working_set"] = max(s.total["peak_working_set"], s.total["working_set"])
+    s.agent["turn"][a] = turn + 1
+    if turn + 1 < s.agent["end_turn"][a]:
+        think = s.turns["think"][turn]
         if think > 0.0:
-            s.agent[a, READY] = -1.0
-            s.agent[a, FIRST] = -1.0
+            s.agent["ready"][a] = -1.0
+            s.agent["first"][a] = -1.0
             push(s, now + think, 3 * a)
         else:
             begin_turn(s, a, now)
     else:
-        s.total[WORKING_SET] -= length * s.number[KV_BYTES]
-        s.done_at[a] = now
-        s.counter[N_DONE] += 1
-        s.total[LAST_DONE] = now
+        s.total["working_set"] -= length * s.setting.kv_bytes
+        s.span["done"][a] = now
+        s.count["done"] += 1
+        s.total["last_done"] = now
         admit(s, now)

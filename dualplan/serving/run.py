@@ -1,21 +1,21 @@
-"""Runs of the simulation: a job of agents that start together, agents that arrive, the capacity under an SLO."""
+"""Runs of the simulation: a job of agents that start together, agents that arrive."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from dualplan.errors import InputError
 from dualplan.serving import kernel
 from dualplan.serving import layout as k
-from dualplan.serving.cluster import Cluster, state
+from dualplan.serving.cluster import Cluster
 from dualplan.serving.elastic import Controller
-from dualplan.serving.prefill_load import turn_works
-from dualplan.serving.result import Result, RoleChange, Slice, Stopped, meets, result_of
+from dualplan.serving.figures import result_of, ttft_of
+from dualplan.serving.initial import state
+from dualplan.serving.result import Result, RoleChange, Slice, Stopped
 from dualplan.serving.trajectories import Trajectories
 from dualplan.spec.run import DURATION, MOST_AGENTS, RunSpec, Slo
 
@@ -61,7 +61,7 @@ def offline(laid: Cluster, trajectories: Trajectories, spec: RunSpec, *, progres
     stopped: Stopped = "all agents done"
     if not driver.to(LONGEST, progress):
         stopped = "interrupted"
-    elif s.counter[k.N_DONE] < agents:
+    elif s.count["done"] < agents:
         stopped = "longest time"
     return result_of(
         "offline",
@@ -104,7 +104,7 @@ def online(
         if rate * duration > MOST_AGENTS:
             what = f"{rate:g} agents/s for {duration:g} s are more than {MOST_AGENTS:,} agents"
             raise InputError("--arrival-rate", what, "give a lower rate or a shorter --duration")
-        arrivals = _poisson(rate, duration, seed)
+        arrivals = poisson(rate, duration, seed)
         if not len(arrivals):
             what = f"at {rate:g} agents/s no agent arrives in {duration:g} s"
             raise InputError("--arrival-rate", what, "give a higher rate or a longer --duration")
@@ -122,10 +122,10 @@ def online(
     end = duration
     for i in range(1, SLICES + 1):
         if not driver.to(duration * i / SLICES, progress, i / SLICES):
-            stopped, end = "interrupted", float(s.total[k.NOW])
+            stopped, end = "interrupted", float(s.total["now"])
             break
-        n = int(s.counter[k.N_RECORDS])
-        ended = s.record[seen:n, :4].sum(axis=1, dtype=np.float64)
+        n = int(s.count["records"])
+        ended = ttft_of(s.record[seen:n])
         seen = n
         mean = float(ended.mean()) if len(ended) else None
         slices.append(Slice(start_s=duration * (i - 1) / SLICES, end_s=duration * i / SLICES, ttft_s=mean))
@@ -159,7 +159,7 @@ def _refuse_idle(laid: Cluster, agents: int) -> None:
             raise InputError(flag, f"{what} at a time, with agents: {agents:,}", "give fewer nodes or more agents")
 
 
-def _poisson(rate: float, duration: float, seed: int) -> Floats:
+def poisson(rate: float, duration: float, seed: int) -> Floats:
     """Arrival times of a Poisson process before ``duration`` [s]."""
     random = np.random.default_rng([seed, 2])
     times: list[Floats] = []
@@ -174,115 +174,13 @@ def _poisson(rate: float, duration: float, seed: int) -> Floats:
     return arrivals[arrivals < duration]
 
 
-class Capacity(msgspec.Struct, frozen=True, kw_only=True):
-    """The highest arrival rate that meets the SLO [agents/s]: ``met`` was met, ``missed`` was not.
-
-    ``results``: the runs in order of their rates. ``met`` is 0 when no rate that was tried met the SLO, ``missed`` is
-    None when all did, up to ``MOST_AGENTS`` in a run. ``interrupted``: the search was not finished; ``results`` holds
-    the run that was stopped where no other was finished.
-    """
-
-    met: float
-    missed: float | None
-    slo: Slo
-    results: tuple[Result, ...]
-    interrupted: bool = False
-
-    @property
-    def best(self) -> Result:
-        """The run at the highest rate that was met, or at the lowest one if none was."""
-        met = [run for run in self.results if run.arrival_rate is not None and run.arrival_rate <= self.met]
-        return met[-1] if met else self.results[0]
-
-    @property
-    def beyond(self) -> Result | None:
-        """The run at the lowest rate that was missed; None where none was."""
-        missed = [run for run in self.results if run.arrival_rate == self.missed]
-        return missed[0] if missed else None
-
-
-def find_capacity(
-    laid: Cluster, trajectories: Trajectories, spec: RunSpec, *, progress: Progress | None = None
-) -> Capacity:
-    """Bisection on the arrival rate with the same random numbers at every rate, down to a bracket of relative width
-    ``spec.tolerance``; where nodes change their roles, they do in every run.
-
-    Starts from what the prefill engines can compute and widens until one rate is met and one is missed, up to
-    ``MOST_AGENTS`` in a run and down to a rate at which none arrives. Raises InputError where the run is too short
-    for any turn to end, or so long that the first rate brings too many agents.
-    """
-    limit, seed, duration, tolerance = spec.slo or Slo(), spec.seed or 0, spec.duration or DURATION, spec.tolerance
-    start = _prefill_bound(laid, trajectories)
-    if start * duration > MOST_AGENTS:
-        what = f"in {duration:g} s more than {MOST_AGENTS:,} agents arrive at {start:g} agents/s"
-        raise InputError("--duration", what, "run shorter")
-    if not len(_poisson(start, duration, seed)):
-        raise InputError("--duration", f"no agent arrives in {duration:g} s at {start:g} agents/s", "run longer")
-    runs: dict[float, Result] = {}
-    partial: Result | None = None
-
-    def met(rate: float) -> bool:
-        nonlocal partial
-        run = online(laid, trajectories, spec.but(arrival_rate=rate, find_capacity=False), progress=progress)
-        if run.stopped == "interrupted":
-            partial = run
-            raise KeyboardInterrupt
-        runs[rate] = run
-        return meets(run, limit)
-
-    interrupted = False
-    try:
-        low, high = _bracket(met, start, duration, seed)
-        while low and high is not None and high - low > tolerance * high:
-            middle = (low + high) / 2
-            low, high = (middle, high) if met(middle) else (low, middle)
-    except KeyboardInterrupt:
-        if not runs:
-            if partial is None or not partial.turns:
-                raise
-            return Capacity(met=0.0, missed=None, slo=limit, results=(partial,), interrupted=True)
-        interrupted = True
-        low = max((rate for rate, run in runs.items() if meets(run, limit)), default=0.0)
-        high = min((rate for rate, run in runs.items() if not meets(run, limit)), default=None)
-    if not low and not interrupted and not any(run.turns for run in runs.values()):
-        raise InputError("--duration", f"no turn ended in the part of {duration:g} s that counts", "run longer")
-    results = tuple(runs[rate] for rate in sorted(runs))
-    return Capacity(met=low, missed=high, slo=limit, results=results, interrupted=interrupted)
-
-
-def _bracket(met: Callable[[float], bool], start: float, duration: float, seed: int) -> tuple[float, float | None]:
-    """A rate that meets the SLO and one that does not; 0 where none is met, None where all are."""
-    low, high = 0.0, start
-    while met(high):
-        if 1.5 * high * duration > MOST_AGENTS:
-            return high, None
-        low, high = high, 1.5 * high
-    if low:
-        return low, high
-    low = high
-    while len(_poisson(low := low / 1.5, duration, seed)):
-        if met(low):
-            return low, high
-        high = low
-    return 0.0, high
-
-
-def _prefill_bound(laid: Cluster, trajectories: Trajectories) -> float:
-    """Agents/s that the prefill engines could compute if they never idled."""
-    work, side = float(turn_works(laid, trajectories).sum()), laid.prefill
-    agents = len(trajectories.offsets) - 1
-    # of the nodes at the start, so that a search with changing roles begins where one without them does
-    engines = side.engines * side.first_nodes / side.nodes
-    return engines / (work / agents) if work > 0 else 1.0
-
-
 def _driver(laid: Cluster, s: k.State, spec: RunSpec) -> Driver:
     return Driver(s, _chosen(s, spec.compiled), None if spec.elastic is None else Controller(laid, spec.elastic))
 
 
 def _chosen(s: k.State, compiled: bool | None) -> kernel.Kernel:
     """The compiled kernel, or plain Python for runs that end before the compiler would."""
-    work = len(s.record_time) * (1 + (len(s.group) + len(s.pool)) / (GROUPS_A_TURN * s.choice[k.CLUSTERS]))
+    work = len(s.record) * (1 + (len(s.group) + len(s.pool)) / (GROUPS_A_TURN * s.setting.clusters))
     if compiled or (compiled is None and work > PLAIN_LIMIT):
         return kernel.compiled() or kernel.PLAIN
     return kernel.PLAIN
@@ -307,11 +205,11 @@ class Driver(NamedTuple):
         try:
             while True:
                 stop = until if controller is None else min(until, controller.next_time)
-                s.number[k.HORIZON] = stop
+                s.total["horizon"] = stop
                 while not self.kernel.run(s, step):
                     _report(s, progress, share)
                 _report(s, progress, share)
-                if controller is None or stop >= until or s.counter[k.N_DONE] == len(s.arrival):
+                if controller is None or stop >= until or s.count["done"] == len(s.span):
                     return True
                 controller.act(s, stop)
         except KeyboardInterrupt:
@@ -320,5 +218,5 @@ class Driver(NamedTuple):
 
 def _report(s: k.State, progress: Progress | None, share: float | None) -> None:
     if progress is not None:
-        done = s.counter[k.N_RECORDS] / max(len(s.record_time), 1) if share is None else share
-        progress(float(done), int(s.counter[k.N_RECORDS]), float(s.total[k.NOW]))
+        done = s.count["records"] / max(len(s.record), 1) if share is None else share
+        progress(float(done), int(s.count["records"]), float(s.total["now"]))

@@ -2,53 +2,7 @@
 
 from __future__ import annotations
 
-from dualplan.serving.layout import (
-    CLUSTERS,
-    D_ROOM,
-    DECODE_OPEN,
-    DECODE_ROOM,
-    FREE_AT,
-    HELD_BYTES,
-    N_ADMITTED,
-    N_ARRIVED,
-    N_DECODING,
-    N_IN_POOL,
-    N_PREFILLING,
-    N_RECORDS,
-    N_SAMPLES,
-    N_WAITING,
-    NEXT_SAMPLE,
-    NIC_BUSY,
-    P_ROOM,
-    PASS_BUSY,
-    PASS_END,
-    PREFILL_OPEN,
-    PREFILL_ROOM,
-    READ_BYTES,
-    S_DECODE_BUFFER,
-    S_DECODE_HBM,
-    S_DECODE_MOVED,
-    S_DECODE_NIC,
-    S_DECODE_OPEN,
-    S_DECODING,
-    S_PASSES,
-    S_PREFILL_BUFFER,
-    S_PREFILL_HBM,
-    S_PREFILL_MOVED,
-    S_PREFILL_NIC,
-    S_PREFILL_OPEN,
-    S_PREFILLING,
-    S_READ,
-    S_TIME,
-    S_TURNS,
-    S_UNADMITTED,
-    S_WAITING,
-    S_WORKING_SET,
-    SAMPLE_EVERY,
-    WORKING_SET,
-    Floats,
-    State,
-)
+from dualplan.serving.layout import Floats, State, Table
 
 
 def busy_until(sums: float, end: float, time: float) -> float:
@@ -56,70 +10,86 @@ def busy_until(sums: float, end: float, time: float) -> float:
     return sums - max(end - time, 0.0)
 
 
-def thin_out(table: Floats, half: int) -> None:
-    """Keep every second row, at the front."""
-    for i in range(half):
-        for column in range(table.shape[1]):
-            table[i, column] = table[2 * i + 1, column]
-
-
 def take_sample(s: State, time: float) -> None:
     """Note the state at a time; when the samples are full every second one goes and the interval doubles."""
-    k = s.counter[N_SAMPLES]
+    k = s.count["samples"]
     if k == len(s.sample):
-        thin_out(s.sample, k // 2)
-        thin_out(s.detail, k // 2)
-        s.counter[N_SAMPLES] = k = k // 2
-        s.total[SAMPLE_EVERY] *= 2.0
-    fill_sample(s, s.sample[k], s.detail[k], time)
-    s.counter[N_SAMPLES] = k + 1
-    s.total[NEXT_SAMPLE] = time + s.total[SAMPLE_EVERY]
+        k //= 2
+        for i in range(k):
+            s.sample[i] = s.sample[2 * i + 1]
+            for column in range(s.detail.shape[1]):
+                s.detail[i, column] = s.detail[2 * i + 1, column]
+        s.total["sample_every"] *= 2.0
+    fill_sample(s, s.sample, s.detail, k, time)
+    s.count["samples"] = k + 1
+    s.total["next_sample"] = time + s.total["sample_every"]
 
 
-def fill_sample(s: State, row: Floats, detail: Floats, time: float) -> None:
-    """One sample: what is where, what is held, and sums of what was done, of all and in detail."""
-    for column in range(len(row)):
-        row[column] = 0.0
-    row[S_TIME] = time
-    row[S_WAITING] = s.counter[N_WAITING]
-    row[S_PREFILLING] = s.counter[N_PREFILLING]
-    row[S_DECODING] = s.counter[N_DECODING]
-    row[S_TURNS] = s.counter[N_RECORDS]
-    row[S_WORKING_SET] = s.total[WORKING_SET]
-    row[S_READ] = s.total[READ_BYTES]
-    row[S_UNADMITTED] = s.counter[N_ARRIVED] - s.counter[N_ADMITTED]
-    row[S_PREFILL_OPEN] = s.choice[PREFILL_OPEN] * s.choice[CLUSTERS]
-    row[S_DECODE_OPEN] = s.choice[DECODE_OPEN] * s.choice[CLUSTERS]
-    fine = len(detail) > 0
-    at = 0
-    for nics, column in ((s.prefill_nic, S_PREFILL_NIC), (s.decode_nic, S_DECODE_NIC)):
-        for nic in range(len(nics)):
-            busy = busy_until(nics[nic, NIC_BUSY], nics[nic, FREE_AT], time)
-            row[column] += busy
-            if fine:
-                detail[at + nic] = busy
-        at += len(nics)
-    for p in range(len(s.group)):
-        busy = busy_until(s.group[p, PASS_BUSY], s.group[p, PASS_END], time)
-        row[S_PASSES] += busy
+def fill_sample(s: State, sample: Table, detail: Floats, k: int, time: float) -> None:
+    """Sample ``k``: what is where, what is held, and sums of what was done, of all and in detail."""
+    sample["time"][k] = time
+    sample["waiting"][k] = s.count["waiting"]
+    sample["prefilling"][k] = s.count["prefilling"]
+    sample["decoding"][k] = s.count["decoding"]
+    sample["turns"][k] = s.count["records"]
+    sample["working_set"][k] = s.total["working_set"]
+    sample["read"][k] = s.total["read_bytes"]
+    sample["unadmitted"][k] = s.count["arrived"] - s.count["admitted"]
+    sample["prefill_open"][k] = s.count["prefill_open"] * s.setting.clusters
+    sample["decode_open"][k] = s.count["decode_open"] * s.setting.clusters
+    fine = detail.shape[1] > 0
+    busy = 0.0
+    for nic in range(len(s.nic)):
+        if nic == s.node["first_nic"][s.setting.prefill_nodes]:
+            sample["prefill_nic"][k] = busy
+            busy = 0.0
+        used = busy_until(s.nic["busy"][nic], s.nic["free_at"][nic], time)
+        busy += used
         if fine:
-            detail[at + p] = busy
+            detail[k, nic] = used
+    sample["decode_nic"][k] = busy
+    at = len(s.nic)
+    busy = 0.0
+    for p in range(len(s.group)):
+        used = busy_until(s.group["busy"][p], s.group["busy_until"][p], time)
+        busy += used
+        if fine:
+            detail[k, at + p] = used
+    sample["passes"][k] = busy
     at += len(s.group)
     if fine:
         for d in range(len(s.pool)):
-            detail[at + d] = s.pool_index[d, N_IN_POOL]
+            detail[k, at + d] = s.pool["size"][d]
     at += len(s.pool)
-    for buffers, column in ((s.prefill_buffer, S_PREFILL_BUFFER), (s.decode_buffer, S_DECODE_BUFFER)):
-        for node in range(len(buffers)):
-            row[column] += buffers[node, HELD_BYTES]
+    held = 0.0
     for e in range(len(s.engine)):
-        row[S_PREFILL_HBM] += s.number[PREFILL_ROOM] - s.engine[e, P_ROOM]
-    for e in range(len(s.decoder)):
-        row[S_DECODE_HBM] += s.number[DECODE_ROOM] - s.decoder[e, D_ROOM]
-    for moved, first in ((s.prefill_moved, S_PREFILL_MOVED), (s.decode_moved, S_DECODE_MOVED)):
-        for node in range(len(moved)):
-            for column in range(8):
-                row[first + column] += moved[node, column]
-                if fine:
-                    detail[at + 8 * node + column] = moved[node, column]
-        at += 8 * len(moved)
+        held += s.setting.prefill_room - s.engine["room"][e]
+    sample["prefill_hbm"][k] = held
+    held = 0.0
+    for d in range(len(s.decoder)):
+        held += s.setting.decode_room - s.decoder["room"][d]
+    sample["decode_hbm"][k] = held
+    fill_nodes(s, sample["prefill_buffer"], sample["prefill_moved"], k, 0, s.setting.prefill_nodes)
+    fill_nodes(s, sample["decode_buffer"], sample["decode_moved"], k, s.setting.prefill_nodes, len(s.node))
+    if fine:
+        for row in range(len(s.moved)):
+            detail[k, at] = s.moved["hit"][row]
+            detail[k, at + 1] = s.moved["miss"][row]
+            detail[k, at + 2] = s.moved["append"][row]
+            detail[k, at + 3] = s.moved["generated"][row]
+            at += 4
+
+
+def fill_nodes(s: State, held: Floats, moved: Floats, k: int, first: int, end: int) -> None:
+    """Of the nodes of a side: what their host buffers hold, and what their turns moved."""
+    held[k] = 0.0
+    for column in range(8):
+        moved[k, column] = 0.0
+    for node in range(first, end):
+        held[k] += s.node["held"][node]
+        for side in range(2):
+            row = 2 * node + side
+            moved[k, 4 * side] += s.moved["hit"][row]
+            moved[k, 4 * side + 1] += s.moved["miss"][row]
+            moved[k, 4 * side + 2] += s.moved["append"][row]
+            moved[k, 4 * side + 3] += s.moved["generated"][row]

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualplan.errors import InputError
+from dualplan.messages import Message, message
 from dualplan.spec.distribution import Distribution
 from dualplan.spec.workload import Workload, mean_of, mean_turns, per_turn_means, turns_changed
 from dualplan.trace.generate import Trajectories as Generated
@@ -21,7 +22,7 @@ class Trajectories(msgspec.Struct, frozen=True, kw_only=True):
     """Turns of all trajectories, one after the other; trajectory i has the turns offsets[i] to offsets[i+1] - 1.
 
     ``context``: tokens cached before the append; ``append``, ``generated``: tokens; ``think``: seconds from the end
-    of the turn to the next one. All of them have one entry a turn. ``origin`` says in words how they were made.
+    of the turn to the next one. All of them have one entry a turn. ``origin`` says how they were made.
     """
 
     offsets: Ints
@@ -29,7 +30,7 @@ class Trajectories(msgspec.Struct, frozen=True, kw_only=True):
     append: Floats
     generated: Floats
     think: Floats
-    origin: str
+    origin: Message | str
 
     def __post_init__(self) -> None:
         counts = np.diff(self.offsets)
@@ -57,7 +58,7 @@ def equal_turns(workload: Workload) -> Trajectories:
         append=np.full(turns, float(means.append)),
         generated=np.full(turns, float(means.generated)),
         think=np.full(turns, mean_of(workload.think_time)),
-        origin=f"{turns} equal turns of the means of {workload.name or 'the workload'}",
+        origin=message("trajectories.equal", turns=turns, workload=workload.name or message("trajectories.unnamed")),
     )
 
 
@@ -74,14 +75,14 @@ def for_workload(workload: Workload, *, count: int = 500, seed: int = 0, agents:
     if agents is not None and count * mean_turns(workload) > MOST_DEALT:
         count = min(count, agents)
     lengths = (workload.turns, workload.context, workload.append, workload.generated)
-    name = workload.name or "the workload"
+    made_of = {"count": count, "workload": workload.name or message("trajectories.unnamed"), "seed": seed}
     if workload.recipe is not None and not turns_changed(workload):
-        origin = f"{count} trajectories of {name} from the recipe {workload.recipe}, seed {seed}"
+        origin = message("trajectories.recipe", **made_of, recipe=workload.recipe)
         return with_set_lengths(_as_columns(generate_trajectories(workload, count, seed), origin), workload)
     if workload.recipe is None and any(isinstance(length, Distribution) for length in lengths):
         made = generate_trajectories(workload, count, seed)
-        origin = f"{count} trajectories dealt from the distributions of {name}, seed {seed}"
-        return _as_columns(made, "; ".join((origin, *made.notes)))
+        notes = tuple(message("trajectories.note", note=note) for note in made.notes)
+        return _as_columns(made, message("trajectories.dealt", **made_of, notes=notes))
     return equal_turns(workload)
 
 
@@ -99,8 +100,12 @@ def with_set_lengths(trajectories: Trajectories, workload: Workload) -> Trajecto
         else np.full(len(trajectories.context), one.value)
         for one in changed
     }
-    how = ", ".join(f"{one.name} to a mean of {one.value:g} from {one.source:g} tokens" for one in changed)
-    return msgspec.structs.replace(trajectories, **columns, origin=f"{trajectories.origin}; scaled: {how}")
+    means = tuple(
+        message("trajectories.mean", length=message(f"length.{one.name}"), value=one.value, before=one.source)
+        for one in changed
+    )
+    origin = message("trajectories.set", base=trajectories.origin, means=means)
+    return msgspec.structs.replace(trajectories, **columns, origin=origin)
 
 
 def from_trace(trace: Trace, name: str) -> tuple[Trajectories, Floats | None]:
@@ -114,10 +119,10 @@ def from_trace(trace: Trace, name: str) -> tuple[Trajectories, Floats | None]:
     order = np.lexsort((trace.turn, session))
     starts = trace.arrival_s[order][made.offsets[:-1]]
     known = trace.clock == "shared" and not np.isnan(starts).any()
-    return _as_columns(made, f"{made.count} trajectories of {name}"), starts if known else None
+    return _as_columns(made, message("trajectories.trace", count=made.count, name=name)), starts if known else None
 
 
-def _as_columns(made: Generated, origin: str) -> Trajectories:
+def _as_columns(made: Generated, origin: Message) -> Trajectories:
     """Waits before a turn become think times after the turn before it."""
     think = np.concatenate((made.think_time_s[1:], [0.0]))
     think[made.offsets[1:] - 1] = 0.0
@@ -165,8 +170,13 @@ def scaled(
         append=more[keep],
         generated=longer[keep],
         think=trajectories.think[keep],
-        origin=f"{trajectories.origin}; append times {append:g}, generated times {generated:g}"
-        + (", at least one token" if min(append, generated) < 1 else ""),
+        origin=message(
+            "trajectories.scaled",
+            base=trajectories.origin,
+            append=append,
+            generated=generated,
+            least=message("trajectories.least") if min(append, generated) < 1 else "",
+        ),
     )
 
 

@@ -20,9 +20,10 @@ class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     ``kernel_time``: one kernel of a replayed graph however little it computes, ``older_kernel_factor`` times that on
     GPUs without FP4 units. ``sequence_time``: a step's bookkeeping of one sequence (scheduler, sampling).
     ``reduce_latency``: one all-reduce inside the scale-up domain; ``network_latency``: what it takes over NICs, or adds
-    to an all-to-all there; ``exchange_latency``: dispatch and combine of one layer. ``hbm_share``, ``nic_share``,
-    ``compute_share``: of the HBM rate, of a GPU's NIC rate, of the dense peak; ``hbm_share`` is set, not fitted: what
-    refresh leaves, for launches are counted apart. ``unpack_share``: of the HBM rate for 4-bit experts on GPUs that
+    to an all-to-all there; ``exchange_latency``: dispatch and combine of one layer. ``nic_share``: of a GPU's NIC rate.
+    ``hbm_share``, ``compute_share``: of what the profile's GPU reaches of its HBM rate and in large matrix products
+    (efficiency.hbm, efficiency.decode). ``hbm_share`` is set, not fitted, for any fit goes to its bound: above 1, as
+    launches are counted apart. ``unpack_share``: of the HBM rate for 4-bit experts on GPUs that
     must widen them first. ``hidden_vectors``: vectors of hidden size that norms, residuals, rotary, activation and
     quantisation read and write for a token in each layer. ``expert_prefill_share``: of the compute share in the experts
     of a prefill; ``attention_prefill_share``: of the peak in the attention of a prefill. ``host_launch_time``: one
@@ -36,7 +37,7 @@ class Constants(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     reduce_latency: NonNegative
     network_latency: NonNegative
     exchange_latency: NonNegative
-    hbm_share: Efficiency
+    hbm_share: Positive
     unpack_share: Efficiency
     nic_share: Efficiency
     compute_share: Efficiency
@@ -56,11 +57,7 @@ class Interval(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 class Intervals(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Intervals by what a prediction is of; each class is wider than the ones above it in the file of constants.
-
-    ``usual``: model and system were fitted. ``unseen``: model or system was not. ``network``: experts or tensor
-    parallelism over the NICs. ``other_vendor``: a GPU that is not NVIDIA's.
-    """
+    """Intervals by what a prediction is of (``interval_classes``); all are at least as wide as the usual one."""
 
     usual: Interval
     unseen: Interval
@@ -77,6 +74,26 @@ class Roofline(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     tpot: Intervals
     ttft: Intervals
     prefill_rate: Intervals
+
+
+def interval_classes(model: str, gpu: str, hardware: str, *, remote: bool) -> tuple[str, ...]:
+    """What a prediction is of: ``usual``, and ``unseen`` where no run of the model or the profile was fitted,
+    ``network`` where experts or tensor parallelism cross NICs (``remote``), ``other_vendor`` for a GPU that is not
+    NVIDIA's.
+    """
+    data = roofline_data()
+    applies = {
+        "unseen": model not in data.models or hardware not in data.systems,
+        "network": remote,
+        "other_vendor": gpu.startswith("MI"),
+    }
+    return ("usual", *(name for name, holds in applies.items() if holds))
+
+
+def widest(intervals: Intervals, classes: tuple[str, ...]) -> Interval:
+    """The interval of a prediction: the widest of its classes on either side; ``rows`` of the last of them."""
+    kinds: list[Interval] = [getattr(intervals, name) for name in classes]
+    return Interval(low=min(k.low for k in kinds), high=max(k.high for k in kinds), rows=kinds[-1].rows)
 
 
 @functools.cache

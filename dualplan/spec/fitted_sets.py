@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from dualplan.messages import Message, message
 from dualplan.spec.hardware import Hardware, read_hardware
 from dualplan.spec.load import Count, CountOrZero, NonNegative, Positive, Share, decode, read_yaml
 from dualplan.spec.scenario import Scenario
@@ -79,13 +80,19 @@ class Fitted(msgspec.Struct, frozen=True, kw_only=True):
         return part not in self.given
 
     @property
-    def origin(self) -> str:
-        """Where the times come from, in words."""
-        text = f"parameter set {self.chosen.model} on {self.chosen.hardware}, fitted on {self.chosen.fitted_on}"
-        for part, keys in self.given.items():
-            how = "of the profile" if part == "storage" else "from the roofline"
-            text += f"; {part} times {how} instead, for {' and '.join(keys)} {'is' if len(keys) == 1 else 'are'} given"
-        return text
+    def origin(self) -> Message:
+        """Where the times come from."""
+        instead = tuple(
+            message(f"times.{'profile' if part == 'storage' else 'roofline'}_instead", part=part, keys=keys)
+            for part, keys in self.given.items()
+        )
+        return origin_of(self.chosen, instead)
+
+
+def origin_of(chosen: ParameterSet, instead: tuple[Message, ...] = ()) -> Message:
+    """Where the times of a set come from; ``instead``: parts that the user's own figures stand for."""
+    names = {"model": chosen.model, "hardware": chosen.hardware, "runs": chosen.fitted_on}
+    return message("times.set", **names, instead=instead)
 
 
 @functools.cache

@@ -151,19 +151,20 @@ class CopyCost(_Record, frozen=True):
 
 
 class Efficiencies(_Record, frozen=True):
-    """What of a machine's memory an engine may use, and what its owner knows better than the constants of the roofline
-    (dualplan.model.roofline), each in their place: None leaves them.
+    """What a GPU reaches of its peaks, of which the roofline (dualplan.model.roofline) takes fitted shares, and what of
+    its memory an engine may use.
 
-    ``prefill``: share of the peak in all matrices of a prefill, ``attention``: of the bf16 peak in its attention,
-    ``decode``: of the peak while decoding; ``hbm``: of the HBM bandwidth. ``decode_layer_time``: launch and
-    synchronisation of one layer of a decode step. ``memory``: share of HBM that the engine may use; ``reserve``: HBM
-    for activations, graphs and communication.
+    ``hbm``: share of the HBM bandwidth that streams reach; ``decode``: of the peak that large matrix products reach
+    (as H100 where nothing is said). What an owner knows better than the fitted constants, None leaves them:
+    ``prefill``: share of the peak in all matrices of a prefill, end to end; ``attention``: of the bf16 peak in its
+    attention; ``decode_layer_time``: launch and synchronisation of one layer of a decode step. ``memory``: share of HBM
+    that the engine may use; ``reserve``: HBM for activations, graphs and communication.
     """
 
+    hbm: Efficiency = 0.9
+    decode: Efficiency = 0.71
     prefill: Efficiency | None = None
     attention: Efficiency | None = None
-    hbm: Efficiency | None = None
-    decode: Efficiency | None = None
     decode_layer_time: Duration | None = None
     memory: Efficiency = 0.9
     reserve: Size = 4.17e9

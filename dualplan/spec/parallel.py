@@ -6,7 +6,8 @@ from typing import Literal
 
 import msgspec
 
-from dualplan.errors import InputError, did_you_mean, refuse
+from dualplan.errors import InputError, did_you_mean
+from dualplan.messages import Message, message
 from dualplan.spec.model import Model, count_parameters
 from dualplan.units import whole
 
@@ -69,24 +70,25 @@ def default_parallel(model: Model, gpus: int, gpus_per_node: int, usable_bytes: 
 
 def hosted(parallel: Parallel, model: Model, gpus: int, gpus_per_node: int, *, where: str) -> Parallel:
     """``parallel`` as it is, if a side of ``gpus`` GPUs can run it. Raises InputError with all that does not fit."""
-    faults: list[str] = []
+    faults: list[Message] = []
     experts = model.experts
     if parallel.ep > gpus:
-        faults.append(f"{where}: ep={parallel.ep} needs {parallel.ep} GPUs, the side has {gpus}")
+        faults.append(message("parallel.ep", where=where, ep=parallel.ep, gpus=gpus))
     if experts is None and parallel.ep > 1:
-        faults.append(f"{where}: ep={parallel.ep}, but {model.name} has no experts (ep=1)")
+        faults.append(message("parallel.dense", where=where, ep=parallel.ep, model=model.name))
     if experts is not None and parallel.ep > experts.count:
-        faults.append(f"{where}: ep={parallel.ep} is more than the {experts.count} experts of {model.name}")
+        how = {"ep": parallel.ep, "experts": experts.count, "model": model.name}
+        faults.append(message("parallel.experts", where=where, **how))
     instance = parallel.tp * parallel.dp
     if instance > gpus:
-        faults.append(f"{where}: tp={parallel.tp} times dp={parallel.dp} is {instance} GPUs, the side has {gpus}")
+        how = {"tp": parallel.tp, "dp": parallel.dp, "product": instance, "gpus": gpus}
+        faults.append(message("parallel.product", where=where, **how))
     elif gpus % instance:
-        faults.append(f"{where}: instances of tp*dp={instance} GPUs do not divide the {gpus} GPUs of the side")
+        faults.append(message("parallel.instances", where=where, size=instance, gpus=gpus))
     if parallel.tp > gpus_per_node and parallel.tp % gpus_per_node:
-        faults.append(
-            f"{where}: tp={parallel.tp} is neither inside a node nor over whole nodes of {gpus_per_node} GPUs"
-        )
-    refuse(faults)
+        faults.append(message("parallel.nodes", where=where, tp=parallel.tp, gpus=gpus_per_node))
+    if faults:
+        raise InputError("", problems=map(str, faults), messages=faults)
     return parallel
 
 

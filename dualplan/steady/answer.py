@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from dualplan.errors import InputError
+from dualplan.messages import Message, message
 from dualplan.model.closed_form import pair_traffic_decode_read, pair_traffic_prefill_read
 from dualplan.model.demand import SideMemory, TurnDemand
 from dualplan.model.throughput import Rate
@@ -30,7 +31,7 @@ from dualplan.steady.rate import (
     solve,
     utilization,
 )
-from dualplan.steady.reasons import misfits, no_room, reasons_of
+from dualplan.steady.reasons import in_few_words, misfits, no_room, reasons_of
 from dualplan.steady.resources import cnic_bandwidth, storage_bandwidth
 from dualplan.steady.setup import Setup, kv_floor, kv_share, prepare
 from dualplan.steady.solved import ClassRate, Solved
@@ -72,8 +73,8 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
 
     ``pairs``: the flow problem over all pairs of nodes, where it was solved; ``turns_per_s`` is its rate if nodes of a
     side differ, else that of the closed form. ``classes``: of a mix; then ``scenario`` and ``demand`` hold the mean
-    over the classes, and latencies are those of the slowest class. ``reasons``: why it is not feasible, in sentences;
-    ``why_not``: the same in a few words each.
+    over the classes, and latencies are those of the slowest class. ``reasons``: why it is not feasible; ``why_not``:
+    the same in a few words each.
     """
 
     scenario: Scenario
@@ -98,8 +99,8 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     pairs: PairRates | None
     demand_check: DemandCheck | None
     feasible: bool
-    reasons: tuple[str, ...]
-    why_not: tuple[str, ...]
+    reasons: tuple[Message, ...]
+    why_not: tuple[Message, ...]
     splits: tuple[Split, ...] = ()
     classes: tuple[ClassRate, ...] = ()
 
@@ -183,9 +184,9 @@ def _answer(found: Solved, pairs: PairRates | None = None) -> Evaluation:
         pairs=pairs,
         demand_check=check,
         feasible=not (missing or reasons),
-        reasons=(*missing.values(), *(reason.text for reason in reasons)),
+        reasons=(*missing.values(), *reasons),
         # without room there is no rate, and nothing else to look at
-        why_not=tuple(no_room(side) for side in missing) or tuple(reason.short for reason in reasons),
+        why_not=tuple(no_room(side) for side in missing) or tuple(map(in_few_words, reasons)),
         classes=classes,
     )
 
@@ -240,9 +241,12 @@ def _likely_splits(scenario: Scenario, nodes: int) -> Iterable[int]:
 
 def _pair_loads(rates: PairRates) -> tuple[Load, ...]:
     """Loads by class of nodes, the NICs of a class together."""
-    totals: dict[tuple[str, str, str | None, str], tuple[float, float]] = {}
+    totals: dict[tuple[str, Message, str | None, str], tuple[float, float]] = {}
     for resource, label, load, capacity in rates.loads:
-        key = (resource.name, f"{label}, {resource.detail}" if resource.detail else label, resource.side, resource.unit)
+        detail = label
+        if resource.detail:
+            detail = message("detail.of_nodes", nodes=label, detail=resource.detail)
+        key = (resource.name, detail, resource.side, resource.unit)
         before = totals.get(key, (0.0, 0.0))
         totals[key] = (before[0] + load, before[1] + capacity)
     return tuple(
@@ -253,13 +257,18 @@ def _pair_loads(rates: PairRates) -> tuple[Load, ...]:
     )
 
 
+def _is_of(load: Load, label: Message) -> bool:
+    """Whether a load is of these nodes, all of it or one of its parts."""
+    return isinstance(load.detail, Message) and label in (load.detail, *dict(load.detail.values).values())
+
+
 def _pair_bottleneck(rates: PairRates, loads: Iterable[Load], closed_form: float) -> Bottleneck:
     """The full link of the nodes that differ, else the one that holds back most turns.
 
     What alike nodes would gain stands for relieving it.
     """
     first = rates.binding[0]
-    used = (load.utilization for load in loads if load.name == first.resource.name and first.label in load.detail)
+    used = (load.utilization for load in loads if load.name == first.resource.name and _is_of(load, first.label))
     return Bottleneck(
         resource=first.resource.name,
         side=first.resource.side,

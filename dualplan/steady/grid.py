@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualplan.errors import InputError
+from dualplan.messages import Message, message
 from dualplan.model.throughput_arrays import Floats, level, lowest_point
 from dualplan.model.traffic import Path
 from dualplan.spec.choices import SINGLE_SIDED
@@ -35,9 +36,9 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
 
     ``meets_slo``: whether unloaded TTFT and the TPOT of a lone sequence keep the SLO of the scenario. ``range_lower``
     and ``range_upper``: the P/D range with all traffic, NaN where nothing sets a bound or the range is empty, and the
-    names of what sets them. ``basic_turns_per_s``: the rate under mode basic. ``why_not``: why a point is not feasible,
-    in a few words, None where it is. ``error``: why a point has no answer (its node counts cannot host a given
-    parallelism), empty where it has one.
+    names of what sets them. ``basic_turns_per_s``: the rate under mode basic. ``why_not``: messages why a point is not
+    feasible, in a few words; None where it is. ``error``: messages why a point has no answer (its node counts cannot
+    host a given parallelism), empty where it has one.
     """
 
     prefill_nodes: NDArray[np.int64]
@@ -139,7 +140,7 @@ def _fill(grid: Grid, setup: Setup, members: NDArray[np.int64], with_basic: bool
     grid.why_not[members] = _joined(faults, count)
 
 
-def _range_faults(found: RangeArrays, ratios: Floats) -> list[tuple[NDArray[np.bool_], str]]:
+def _range_faults(found: RangeArrays, ratios: Floats) -> list[tuple[NDArray[np.bool_], Message]]:
     """Where P/D is not in its range, and why."""
     faults = []
     inside = found.contains(ratios)
@@ -156,16 +157,16 @@ def _range_faults(found: RangeArrays, ratios: Floats) -> list[tuple[NDArray[np.b
     return faults
 
 
-def _joined(faults: Sequence[tuple[NDArray[np.bool_], str]], count: int) -> NDArray[np.object_]:
-    """The texts that hold for each point in a row; every combination is written once."""
+def _joined(faults: Sequence[tuple[NDArray[np.bool_], Message]], count: int) -> NDArray[np.object_]:
+    """The messages that hold for each point, None where none does; every combination is one tuple."""
     codes = np.zeros(count, dtype=np.int64)
     for bit, (where, _) in enumerate(faults):
         codes |= where.astype(np.int64) << bit
     known, which = np.unique(codes, return_inverse=True)
-    texts = np.empty(len(known), dtype=object)
+    combined = np.empty(len(known), dtype=object)
     for number, code in enumerate(known.tolist()):
-        texts[number] = "; ".join(text for bit, (_, text) in enumerate(faults) if code >> bit & 1) or None
-    return np.asarray(texts[which])
+        combined[number] = tuple(fault for bit, (_, fault) in enumerate(faults) if code >> bit & 1) or None
+    return np.asarray(combined[which])
 
 
 def _tpot(setup: Setup, problem: Problem, turns: Floats) -> Any:
@@ -222,6 +223,11 @@ def _groups(
     return groups
 
 
+def lines_of(fault: InputError) -> Message:
+    """Why nodes cannot host a parallelism."""
+    return message("list.lines", lines=fault.messages or fault.problems)
+
+
 def _hosts(
     scenario: Scenario, fit: Fitted | None, side: Path, nodes: NDArray[np.int64], error: NDArray[np.object_]
 ) -> tuple[list[Host], NDArray[np.int64]]:
@@ -234,7 +240,7 @@ def _hosts(
         try:
             host = hosting(scenario, side, count, fit)
         except InputError as fault:
-            error[(where == index) & (error == "")] = str(fault)
+            error[(where == index) & (error == "")] = lines_of(fault)
             continue
         # the number of replicas, dp, follows from the node count and changes nothing about a turn
         kinds[index] = known.setdefault((host[0].ep, host[0].tp), len(found))

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from dualplan.errors import InputError
+from dualplan.messages import Message, message
 from dualplan.model.demand import SideMemory, TurnDemand
 from dualplan.model.symbolic import exact
 from dualplan.model.throughput import Rate
@@ -26,11 +27,9 @@ from dualplan.steady.latencies import tpot_at, unloaded_ttft
 from dualplan.steady.problem import Problem, build
 from dualplan.steady.ranges import exact_bytes, ranges
 from dualplan.steady.rate import solve
-from dualplan.steady.reasons import TPOT, Reason
 from dualplan.steady.resources import Resource, ordered
 from dualplan.steady.setup import Setup, prepare
 from dualplan.steady.solved import ClassRate, Solved
-from dualplan.units import show
 
 
 class _Class(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,7 +100,7 @@ def _beside(memory: SideMemory, weights: float) -> SideMemory:
 def _joint(classes: Sequence[_Class]) -> Problem:
     """The resources of a mixed turn."""
     first = classes[0].problem
-    by_key: dict[tuple[str, str | None, str], list[tuple[float, Resource]]] = {}
+    by_key: dict[tuple[str, str | None, Message | str], list[tuple[float, Resource]]] = {}
     for one in classes:
         for resource in one.problem.resources:
             key = (resource.name, resource.side, resource.detail)
@@ -235,39 +234,35 @@ def _class_rate(one: _Class, problem: Problem, rate: Rate) -> ClassRate:
     )
 
 
-def _misfits(classes: Sequence[_Class]) -> dict[str, str]:
-    """Sides whose memory cannot hold the weights of all models and one context, each with a sentence."""
-    found: dict[str, str] = {}
+def _misfits(classes: Sequence[_Class]) -> dict[str, Message]:
+    """Sides whose memory cannot hold the weights of all models and one context, each with the reason."""
+    found: dict[str, Message] = {}
     for side in ("prefill", "decode"):
+        where = message("where.side", side=side)
         for one in classes:
             memory: SideMemory = getattr(one.setup, f"{side}_memory")
             demand, model = one.problem.demand, one.setup.scenario.model
             context = demand.sequence_bytes * demand.kv_per_gpu[side]
             if memory.kv_bytes_per_gpu <= 0:
                 weights = memory.usable_bytes_per_gpu - memory.kv_bytes_per_gpu
-                what = (
-                    f"Weights of all models do not fit on the {side} side: {show(weights, 'B')} a GPU, "
-                    f"{show(max(memory.usable_bytes_per_gpu, 0.0), 'B')} are usable"
-                )
+                usable = max(memory.usable_bytes_per_gpu, 0.0)
+                reason = message("reason.weights_of_all", where=where, weights=weights, usable=usable)
             elif memory.kv_bytes_per_gpu < context:
-                what = (
-                    f"One context of {model.title} does not fit on the {side} side: {show(float(context), 'B')} a GPU, "
-                    f"{show(memory.kv_bytes_per_gpu, 'B')} are left beside all weights"
-                )
+                sizes = {"context": float(context), "left": memory.kv_bytes_per_gpu}
+                reason = message("reason.context_of", model=model.title, where=where, **sizes)
             else:
                 continue
-            found.setdefault(side, f"{what}.")
+            found.setdefault(side, reason)
     return found
 
 
-def _slow_classes(classes: Sequence[_Class]) -> list[Reason]:
+def _slow_classes(classes: Sequence[_Class]) -> list[Message]:
     """Classes whose lone sequence is slower than the TPOT that is asked for."""
     found = []
     for one in classes:
         tpot = one.setup.scenario.settings.slo.tpot
         if one.problem.tpot_unreachable and tpot is not None:
-            alone = tpot_at(one.setup, one.problem.demand, 0.0)
-            name = f"{one.setup.scenario.model.title} on {one.setup.scenario.workload.name}"
-            text = f"TPOT of {name} is {alone * 1e3:.3g} ms for a single sequence; {tpot * 1e3:.3g} ms are asked for."
-            found.append(Reason(text, TPOT))
+            alone, scenario = tpot_at(one.setup, one.problem.demand, 0.0), one.setup.scenario
+            names = {"model": scenario.model.title, "workload": scenario.workload.name}
+            found.append(message("reason.tpot_of", **names, tpot=float(alone), limit=tpot))
     return found

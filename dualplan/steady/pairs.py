@@ -20,6 +20,7 @@ import msgspec
 from dualplan.errors import InputError
 from dualplan.flow.maxmin import solve_rates
 from dualplan.flow.problem import Flow, FlowProblem, Link, Rates
+from dualplan.messages import Message, message
 from dualplan.model.traffic import SIDES
 from dualplan.spec.choices import SINGLE_SIDED, Mode
 from dualplan.spec.hardware import Hardware
@@ -28,7 +29,7 @@ from dualplan.steady.resources import Resource
 from dualplan.steady.setup import Setup, with_scenario
 
 PER_NIC = ("cnic_read", "cnic_write", "wire_egress", "wire_ingress")
-STORE = "the store"
+STORE = message("nodes.store")
 NEGLIGIBLE = 1e-12
 """A turn that takes less of a resource [s] never fills it."""
 PER_GPU = ("compute", "hbm", "copy_submission")
@@ -42,7 +43,7 @@ class NodeClass(msgspec.Struct, frozen=True):
 
     key: str
     side: str
-    label: str
+    label: Message
     nodes: int
     hardware: Hardware
     nics: tuple[tuple[int, float], ...]
@@ -52,7 +53,7 @@ class ClassRate(msgspec.Struct, frozen=True, kw_only=True):
     """What one class of nodes carries [turns/s], all its nodes together."""
 
     side: str
-    label: str
+    label: Message
     nodes: int
     turns_per_s: float
 
@@ -61,7 +62,7 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
     """A full link: its resource, its nodes and whether these differ, the share of all turns that it holds back."""
 
     resource: Resource
-    label: str
+    label: Message
     differs: bool
     share: float
 
@@ -76,7 +77,7 @@ class PairRates(msgspec.Struct, frozen=True, kw_only=True):
     decode_read_share: float | None
     binding: tuple[Binding, ...]
     classes: tuple[ClassRate, ...]
-    loads: tuple[tuple[Resource, str, float, float], ...]
+    loads: tuple[tuple[Resource, Message, float, float], ...]
 
 
 def node_classes(setup: Setup) -> tuple[NodeClass, ...]:
@@ -93,7 +94,7 @@ def node_classes(setup: Setup) -> tuple[NodeClass, ...]:
             own = variant.hardware
             special = own.cnic.count if variant.cnics is None else variant.cnics
             nics = ((special, own.cnic.rate), (own.cnic.count - special, hardware.cnic.rate))
-            label = f"{variant.nodes} {side} {'node' if variant.nodes == 1 else 'nodes'} ({_difference(hardware, own)})"
+            label = message("nodes.different", nodes=variant.nodes, side=side, keys=_difference(hardware, own))
             classes.append(
                 NodeClass(
                     f"{side}{len(classes)}", side, label, variant.nodes, own, tuple(nic for nic in nics if nic[0])
@@ -102,18 +103,18 @@ def node_classes(setup: Setup) -> tuple[NodeClass, ...]:
         if usual < 0:
             raise InputError("variants", f"more {side} nodes differ than the {setup.nodes(side)} there are")
         if usual:
-            label = f"{usual} {side} {'node' if usual == 1 else 'nodes'}"
+            label = message("nodes.usual", nodes=usual, side=side)
             classes.append(NodeClass(side, side, label, usual, hardware, ((hardware.cnic.count, hardware.cnic.rate),)))
     return tuple(classes)
 
 
-def _difference(usual: Hardware, own: Hardware) -> str:
+def _difference(usual: Hardware, own: Hardware) -> Message | str:
     """Key paths in which two machines differ."""
     keys = []
     for section in ("gpu", "cnic", "snic", "dram", "pcie", "efficiency"):
         a, b = getattr(usual, section), getattr(own, section)
         keys += [f"{section}.{name}" for name in a.__struct_fields__ if getattr(a, name) != getattr(b, name)]
-    return ", ".join(keys) or "alike"
+    return ", ".join(keys) or message("nodes.alike")
 
 
 def solve_pairs(setup: Setup, mode: Mode, decode_share: float) -> PairRates:
@@ -197,8 +198,8 @@ def _read(
     mode: Mode,
 ) -> PairRates:
     total = sum(rates.rates)
-    held: dict[tuple[str, str], float] = {}
-    full: dict[tuple[str, str], tuple[Resource, bool]] = {}
+    held: dict[tuple[str, Message], float] = {}
+    full: dict[tuple[str, Message], tuple[Resource, bool]] = {}
     carried = {node_class.key: 0.0 for node_class in classes}
     for rate, stop, (_, prefill, decode) in zip(rates.rates, rates.binding, ends, strict=True):
         carried[prefill.key] += rate

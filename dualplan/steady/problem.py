@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from dualplan.messages import message
 from dualplan.model.demand import TurnDemand, turn_demand
 from dualplan.model.passes import pass_rate
 from dualplan.model.queueing import decode_filling_rate, prefill_filling_rate
@@ -82,7 +83,7 @@ def build(
         resources += link_resources(links, by_path)
         if hardware.copy is not None:
             by_engine = settings.copy == "engine"
-            cost, how = (hardware.copy.engine, "copy engine") if by_engine else (hardware.copy.cnic, "RDMA writes")
+            cost, how = (hardware.copy.engine, "copy_engine") if by_engine else (hardware.copy.cnic, "rdma_writes")
             submission = copy_resource(links, table, amounts, demand.layer_block_bytes, cost, hardware.copy.queues, how)
             resources += [submission] if submission else []
     resources += _store(scenario, by_path)
@@ -108,8 +109,8 @@ def _store(scenario: Scenario, by_path: dict[str, tuple[Any, Any]]) -> list[Reso
     stores = [hardware.storage for _, hardware in scenario.sides if hardware.storage is not None]
     result = []
     for key, direction, detail in (
-        ("read_bandwidth", "ingress", "reads"),
-        ("write_bandwidth", "egress", "writes"),
+        ("read_bandwidth", "ingress", "detail.reads"),
+        ("write_bandwidth", "egress", "detail.writes"),
     ):
         limits = [limit for store in stores if (limit := getattr(store, key)) is not None]
         loads = [by_path.get(f"{side}_snic_{direction}", (0, 0)) for side, _ in scenario.sides]
@@ -125,7 +126,7 @@ def _store(scenario: Scenario, by_path: dict[str, tuple[Any, Any]]) -> list[Reso
                     capacity=limit,
                     prefill=prefill,
                     decode=decode,
-                    detail=detail,
+                    detail=message(detail),
                 )
             )
     return result

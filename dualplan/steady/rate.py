@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
+from dualplan.messages import Message
 from dualplan.model.queueing import waits
 from dualplan.model.throughput import Rate, Use, best_split
 from dualplan.spec.choices import SINGLE_SIDED
@@ -25,7 +26,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     load: float
     capacity: float
     utilization: float
-    detail: str = ""
+    detail: Message | Literal[""] = ""
 
 
 class Bottleneck(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,7 +37,7 @@ class Bottleneck(msgspec.Struct, frozen=True, kw_only=True):
     resource: str | None
     side: str | None = None
     utilization: float | None = None
-    detail: str = ""
+    detail: Message | Literal[""] = ""
     next: str | None = None
     next_gain: float | None = None
 
@@ -115,7 +116,7 @@ def _held(setup: Setup, problem: Problem, resource: Resource, turns: Any, share:
     return None
 
 
-def bottleneck_of(problem: Problem, rate: Rate, loads: Sequence[Load], missing: dict[str, str]) -> Bottleneck:
+def bottleneck_of(problem: Problem, rate: Rate, loads: Sequence[Load], missing: dict[str, Message]) -> Bottleneck:
     """What binds a problem at its best rate, and what would bind next."""
     if missing:
         return Bottleneck(resource=f"{next(iter(missing))}_hbm", side=next(iter(missing)))

@@ -1,4 +1,4 @@
-"""Why a deployment is not feasible: a sentence for each reason, and the same in a few words for tables."""
+"""Why a deployment is not feasible: a message for each reason, and the same in a few words for tables."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Literal
 
-import msgspec
-
+from dualplan.messages import Message, message
 from dualplan.model.demand import side_memory
 from dualplan.model.memory import kv_share_per_gpu
 from dualplan.spec.parallel import Parallel
@@ -16,69 +15,79 @@ from dualplan.spec.scenario import SideName
 from dualplan.steady.problem import Problem
 from dualplan.steady.ranges import Ranges
 from dualplan.steady.rate import DemandCheck
-from dualplan.steady.resources import TITLES, few
+from dualplan.steady.resources import title
 from dualplan.steady.setup import Setup
-from dualplan.units import show
+
+MOST_NAMES = 3
+"""Links that are named as the reason of an empty range; of more the first ones and how many there are."""
+
+DEMAND = message("short.demand")
+TTFT = message("short.ttft")
+TPOT = message("short.tpot")
 
 
-class Reason(msgspec.Struct, frozen=True):
-    """A sentence, and the same in a few words."""
-
-    text: str
-    short: str
-
-
-DEMAND = "the rate is below the demand"
-TTFT = "TTFT is above its limit"
-TPOT = "TPOT is above its limit"
-
-
-def no_room(side: str) -> str:
+def no_room(side: str) -> Message:
     """What a side without room lacks, in a few words."""
-    return f"weights or a context do not fit the {side} side"
+    return message("short.no_room", where=message("where.side", side=side))
 
 
-def range_empty(constraints: Sequence[str], *, crossing: bool) -> str:
+def range_empty(constraints: Sequence[str], *, crossing: bool) -> Message:
     """A range that is empty because of these links, in a few words. ``crossing``: because their bounds exclude each
     other.
     """
-    names = few([TITLES[name] for name in constraints], " and ")
     if crossing:
-        return f"no P/D is in range (the bounds of {names} cross)"
-    return f"no P/D is in range ({names} {'bind' if len(constraints) > 1 else 'binds'} at any)"
+        low, high = constraints
+        return message("short.range_crossing", low=title(low), high=title(high))
+    return message("short.range_empty", names=_few(constraints))
 
 
-def outside(where: Literal["below", "above"], constraint: str) -> str:
+def outside(where: Literal["below", "above"], constraint: str) -> Message:
     """A ratio outside the range, in a few words."""
-    return f"P/D is {where} its range ({TITLES[constraint]})"
+    return message(f"short.{where}", resource=title(constraint))
 
 
-def misfits(setup: Setup, problem: Problem) -> dict[str, str]:
-    """Sides with nodes whose HBM cannot hold the weights and one context, each with a sentence."""
-    found: dict[str, str] = {}
+def in_few_words(reason: Message) -> Message:
+    """A reason as tables have it."""
+    if reason.code == "reason.range_empty":
+        return message("short.range_empty", names=reason["names"])
+    if reason.code == "reason.range_crossing":
+        return message("short.range_crossing", low=reason["low"], high=reason["high"])
+    if reason.code in ("reason.below", "reason.above"):
+        return message(reason.code.replace("reason", "short"), resource=reason["resource"])
+    return {"reason.ttft": TTFT, "reason.tpot": TPOT, "reason.tpot_of": TPOT}.get(reason.code, DEMAND)
+
+
+def _few(constraints: Sequence[str]) -> tuple[Message, ...]:
+    """Links in a row; of a long list the first ones and how many more there are."""
+    names = tuple(title(name) for name in constraints)
+    if len(names) <= MOST_NAMES:
+        return names
+    return (*names[: MOST_NAMES - 1], message("list.more", n=len(names) - MOST_NAMES + 1))
+
+
+def misfits(setup: Setup, problem: Problem) -> dict[str, Message]:
+    """Sides with nodes whose HBM cannot hold the weights and one context, each with the reason."""
+    found: dict[str, Message] = {}
     scenario, parallels = setup.scenario, {"prefill": setup.prefill_parallel, "decode": setup.decode_parallel}
-    kinds = [(side, f"the {side} side", hardware) for side, hardware in scenario.sides]
-    kinds += [(v.side, f"{v.nodes} of the {v.side} nodes", v.hardware) for v in scenario.variants]
+    kinds = [(side, message("where.side", side=side), hardware) for side, hardware in scenario.sides]
+    kinds += [(v.side, message("where.some_nodes", nodes=v.nodes, side=v.side), v.hardware) for v in scenario.variants]
     for side, where, hardware in kinds:
         memory = side_memory(scenario.model, parallels[side], hardware, setup.times.redundant_experts)
         context = problem.demand.sequence_bytes * problem.demand.kv_per_gpu[side]
-        if memory.kv_bytes_per_gpu <= 0:
-            what = (
-                f"Weights do not fit on {where}: {show(memory.weight_bytes_per_gpu, 'B')} a GPU, "
-                f"{show(max(memory.usable_bytes_per_gpu, 0.0), 'B')} are usable"
-            )
-        elif memory.kv_bytes_per_gpu < context:
-            what = (
-                f"One context does not fit on {where}: {show(float(context), 'B')} a GPU, "
-                f"{show(memory.kv_bytes_per_gpu, 'B')} are left beside the weights"
-            )
-        else:
+        nothing_left = memory.kv_bytes_per_gpu <= 0
+        if not nothing_left and memory.kv_bytes_per_gpu >= context:
             continue
-        found.setdefault(side, f"{what} ({parallels[side]}{_roomier(setup, problem, side)}).")
+        how = {"where": where, "parallel": str(parallels[side]), "roomier": _roomier(setup, problem, side)}
+        if nothing_left:
+            usable = max(memory.usable_bytes_per_gpu, 0.0)
+            reason = message("reason.weights", weights=memory.weight_bytes_per_gpu, usable=usable, **how)
+        else:
+            reason = message("reason.context", context=float(context), left=memory.kv_bytes_per_gpu, **how)
+        found.setdefault(side, reason)
     return found
 
 
-def _roomier(setup: Setup, problem: Problem, side: SideName) -> str:
+def _roomier(setup: Setup, problem: Problem, side: SideName) -> Message | str:
     """The least tensor parallelism inside a node that leaves room for weights and one context, as a hint."""
     model, hardware = setup.scenario.model, dict(setup.scenario.sides)[side]
     for tp in range(2, hardware.gpu.count + 1):
@@ -87,53 +96,47 @@ def _roomier(setup: Setup, problem: Problem, side: SideName) -> str:
         parallel = Parallel(tp=tp, dp=1)
         context = problem.demand.sequence_bytes * kv_share_per_gpu(model, parallel, problem.demand.kv_format)
         if side_memory(model, parallel, hardware, setup.times.redundant_experts).kv_bytes_per_gpu >= context:
-            return f"; --{side}-parallel tp={tp} would fit"
+            return message("reason.roomier", side=side, tp=tp)
     return ""
 
 
 def reasons_of(
     setup: Setup, problem: Problem, found: Ranges, check: DemandCheck | None, *, ttft: float, lone_tpot: float
-) -> list[Reason]:
+) -> list[Message]:
     """Why a deployment that fits is not feasible; empty when it is. ``lone_tpot``: time per output token of a single
     sequence [s].
     """
     reasons = _range_reasons(setup, found)
     slo = setup.scenario.settings.slo
     if check is not None and check.utilization > 1:
-        text = f"Nothing of the demand of {check.turns_per_s:.4g} turns/s is carried."
-        if check.utilization < math.inf:
-            times = f"{check.utilization:.3g} times what the deployment carries"
-            text = f"The demand of {check.turns_per_s:.4g} turns/s is {times}."
-        reasons.append(Reason(text, DEMAND))
+        demand, times = check.turns_per_s, check.utilization
+        carried = times < math.inf
+        reasons.append(
+            message("reason.demand", demand=demand, times=times)
+            if carried
+            else message("reason.demand_none", demand=demand)
+        )
     if slo.ttft is not None and ttft > slo.ttft:
-        text = f"TTFT is at least {ttft:.3g} s (unloaded, a lower bound); {slo.ttft:.3g} s are asked for."
-        reasons.append(Reason(text, TTFT))
+        reasons.append(message("reason.ttft", ttft=ttft, limit=slo.ttft))
     if problem.tpot_unreachable and slo.tpot is not None:
-        text = f"TPOT is {lone_tpot * 1e3:.3g} ms for a single sequence; {slo.tpot * 1e3:.3g} ms are asked for."
-        reasons.append(Reason(text, TPOT))
+        reasons.append(message("reason.tpot", tpot=lone_tpot, limit=slo.tpot))
     return reasons
 
 
-def _range_reasons(setup: Setup, found: Ranges) -> list[Reason]:
+def _range_reasons(setup: Setup, found: Ranges) -> list[Message]:
     """Why P/D is not in the range, one reason at most."""
     full, ratio = found.all_traffic, Fraction(setup.prefill_nodes, setup.decode_nodes)
+    if full.empty_because and full.crossing is not None:
+        (low, high), (lower, upper) = map(title, full.empty_because), map(float, full.crossing)
+        return [message("reason.range_crossing", low=low, high=high, lower=lower, upper=upper)]
     if full.empty_because:
-        text = "No P/D lets the storage NICs run at line rate: "
-        short = range_empty(full.empty_because, crossing=full.crossing is not None)
-        if full.crossing is not None:
-            (low, high), (lower, upper) = (TITLES[name] for name in full.empty_because), full.crossing
-            return [Reason(f"{text}{low} needs at least {float(lower):.3g}, {high} at most {float(upper):.3g}.", short)]
-        names = few([TITLES[name] for name in full.empty_because], " and ")
-        return [Reason(f"{text}{names} {'bind' if len(full.empty_because) > 1 else 'binds'} before.", short)]
-    where: Literal["below", "above"]
+        return [message("reason.range_empty", names=_few(full.empty_because))]
     if full.lower is not None and ratio < full.lower:
-        where, bound, constraint = "below", full.lower, full.lower_constraints[0]
+        code, bound, constraint = "reason.below", full.lower, full.lower_constraints[0]
     elif full.upper is not None and ratio > full.upper:
-        where, bound, constraint = "above", full.upper, full.upper_constraints[0]
+        code, bound, constraint = "reason.above", full.upper, full.upper_constraints[0]
     else:
         return []
-    at_line_rate = f"with storage NICs at line rate {TITLES[constraint]} binds first"
-    text = f"P/D {setup.prefill_nodes}:{setup.decode_nodes} is {where} {float(bound):.3g}: {at_line_rate}"
-    if found.effective.contains(ratio):
-        text += "; at the rates that storage NICs reach it would not"
-    return [Reason(f"{text}.", outside(where, constraint))]
+    reachable = message("reason.not_at_reachable") if found.effective.contains(ratio) else ""
+    nodes = {"prefill": setup.prefill_nodes, "decode": setup.decode_nodes}
+    return [message(code, **nodes, bound=float(bound), resource=title(constraint), reachable=reachable)]

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from dualplan.messages import Message, message
 from dualplan.model.traffic import SIDES, Bytes, Path, Step, copied_bytes, path_loads
 from dualplan.spec.hardware import Hardware
 
@@ -73,6 +74,11 @@ TITLES = {
 """Names for people."""
 
 
+def title(name: str) -> Message:
+    """A resource in words."""
+    return message(f"resource.{name}")
+
+
 def few(names: Sequence[str], between: str, most: int = 3) -> str:
     """Names in a row; of a long list the first ones and how many more there are."""
     shown = list(names) if len(names) <= most else [*names[: most - 1], f"{len(names) - most + 1} more"]
@@ -95,7 +101,7 @@ class Resource(msgspec.Struct, frozen=True, kw_only=True):
     capacity: Any
     prefill: Any
     decode: Any
-    detail: str = ""
+    detail: Message | Literal[""] = ""
 
     @property
     def in_range(self) -> bool:
@@ -160,7 +166,9 @@ def link_resources(links: NodeLinks, by_path: dict[str, tuple[Any, Any]]) -> lis
     return resources + _pcie(links, by_path)
 
 
-def _link(links: NodeLinks, name: str, nominal: Any, factor: Any, load: tuple[Any, Any], detail: str = "") -> Resource:
+def _link(
+    links: NodeLinks, name: str, nominal: Any, factor: Any, load: tuple[Any, Any], detail: Message | Literal[""] = ""
+) -> Resource:
     return Resource(
         name=name,
         side=links.side,
@@ -198,7 +206,7 @@ def _pcie(links: NodeLinks, by_path: dict[str, tuple[Any, Any]]) -> list[Resourc
         gpus = uplink.gpus * uplink.count / hardware.gpu.count
         direct = 0 if uplink.snics and uplink.gpus else 1
         directions = {
-            "to host": {
+            "to_host": {
                 "cnic_up": cnics,
                 "snic_up": snics,
                 "gpu_up": gpus,
@@ -206,7 +214,7 @@ def _pcie(links: NodeLinks, by_path: dict[str, tuple[Any, Any]]) -> list[Resourc
                 "gpu_cnic": gpus * apart,
                 "snic_gpu": snics * direct,
             },
-            "from host": {
+            "from_host": {
                 "cnic_down": cnics,
                 "snic_down": snics,
                 "gpu_down": gpus,
@@ -220,17 +228,19 @@ def _pcie(links: NodeLinks, by_path: dict[str, tuple[Any, Any]]) -> list[Resourc
         for direction, parts in directions.items():
             load = total(parts)
             if any(load):
-                detail = f"{side}, {direction}, {uplink.count} x ({devices})"
+                way = message(f"direction.{direction}")
+                detail = message("detail.uplink", side=side, direction=way, uplinks=uplink.count, devices=devices)
                 result.append(_link(links, "pcie_uplink", uplink.rate * uplink.count, 1, load, detail))
     if pcie.numa_link is not None:
         snic, gpu = _socket_crossings(hardware)
         for direction, parts in (
-            ("to memory", {"snic_up": snic, "cnic_up": gpu, "gpu_up": gpu}),
-            ("from memory", {"snic_down": snic, "cnic_down": gpu, "gpu_down": gpu}),
+            ("to_memory", {"snic_up": snic, "cnic_up": gpu, "gpu_up": gpu}),
+            ("from_memory", {"snic_down": snic, "cnic_down": gpu, "gpu_down": gpu}),
         ):
             load = total(parts)
             if any(load):
-                result.append(_link(links, "numa_link", pcie.numa_link, 1, load, f"{side}, {direction}"))
+                detail = message("detail.sockets", side=side, direction=message(f"direction.{direction}"))
+                result.append(_link(links, "numa_link", pcie.numa_link, 1, load, detail))
     return result
 
 
@@ -265,7 +275,7 @@ def copy_resource(
     if cost == 0 or not (prefill or decode):
         return None
     rate = links.hardware.gpu.count * queues * block_bytes / cost
-    return _link(links, "copy_submission", rate, 1, (prefill, decode), f"{links.side}, {how}")
+    return _link(links, "copy_submission", rate, 1, (prefill, decode), message(f"detail.{how}", side=links.side))
 
 
 def ordered(resources: list[Resource]) -> list[Resource]:

@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
+from dualplan.messages import Message
 from dualplan.model.throughput import Rate
 from dualplan.steady.problem import Problem
 from dualplan.steady.ranges import Ranges
-from dualplan.steady.reasons import Reason
 from dualplan.steady.setup import Setup
 
 
@@ -34,16 +34,16 @@ class ClassRate(msgspec.Struct, frozen=True, kw_only=True):
 class Solved(msgspec.Struct, frozen=True, kw_only=True):
     """A deployment with its rate, of one workload or of a mix: what an answer is made from.
 
-    ``missing`` room by side, each with a sentence; ``basic_turns_per_s``: the rate under mode basic; ``ttft``: unloaded
+    ``missing`` room by side, each with a message; ``basic_turns_per_s``: the rate under mode basic; ``ttft``: unloaded
     [s]. ``classes`` of a mix, of which ``slow`` ones keep no TPOT.
     """
 
     setup: Setup
     problem: Problem
     rate: Rate
-    missing: dict[str, str]
+    missing: dict[str, Message]
     ranges: Ranges
     basic_turns_per_s: Any
     ttft: float
     classes: tuple[ClassRate, ...] = ()
-    slow: tuple[Reason, ...] = ()
+    slow: tuple[Message, ...] = ()

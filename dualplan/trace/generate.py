@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualplan.errors import InputError
+from dualplan.messages import Message, message
 from dualplan.spec.distribution import Distribution, Durations, Segment, quantile_function
 from dualplan.spec.workload import Correlation, Workload, load_workload, mean_of
 from dualplan.trace.build import build_trace
@@ -81,7 +82,7 @@ class Trajectories(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     generated: Ints
     think_time_s: Floats
     resets: Bools
-    notes: tuple[str, ...] = ()
+    notes: tuple[Message, ...] = ()
 
     @property
     def count(self) -> int:
@@ -243,7 +244,7 @@ class _Plan(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 def _built(workload: Workload, count: int, random: np.random.Generator) -> Trajectories:
     counts = np.maximum(random.permutation(_whole(_classes(workload.turns, count))), 1)
-    notes: tuple[str, ...] = ()
+    notes: tuple[Message, ...] = ()
     if int(counts.max()) == 1 and workload.first_append is None:
         context, append, generated = _single(workload, count, random)
         resets = np.zeros(count, bool)
@@ -346,7 +347,7 @@ def _window(ascending: Ints, width: int, mean: float) -> int:
     return int(np.argmin(np.abs((sums[width:] - sums[:-width]) / width - mean)))
 
 
-def _settle(workload: Workload, plan: _Plan) -> tuple[_Setting, tuple[str, ...]]:
+def _settle(workload: Workload, plan: _Plan) -> tuple[_Setting, tuple[Message, ...]]:
     """The setting with which the stated mean context comes out, and what to say about it."""
     correlation = workload.correlation or Correlation()
     stated = workload.carry_over
@@ -375,15 +376,9 @@ def _settle(workload: Workload, plan: _Plan) -> tuple[_Setting, tuple[str, ...]]
     missed = error(setting)
     notes = []
     if min(stated or 0.0, 0.0) - setting.carry_over > 0.05:
-        notes.append(
-            f"prompts grow by {1 + setting.carry_over:.0%} of each append, so that the stated mean context comes out:"
-            " the rest had been computed before"
-        )
+        notes.append(message("trajectories.carry_over", percent=100 * (1 + setting.carry_over)))
     if abs(missed) > MEAN_TOLERANCE * max(target, 200.0):
-        notes.append(
-            f"the stated mean context, {target:,.0f} tokens, does not go with turns, appends and outputs: trajectories"
-            f" that hang together have {target + missed:,.0f}"
-        )
+        notes.append(message("trajectories.context_missed", stated=target, found=target + missed))
     return setting, tuple(notes)
 
 

@@ -204,7 +204,7 @@ def test_an_input_stands_for_itself_once():
         done = dualplan("explain", PAPER, *arguments)
         assert done.returncode == 0, done.stderr
         equations = done.stdout.partition("\nSymbols\n")[0]
-        values = [line for line in equations.splitlines() if line.strip().startswith(("t_p ", "$$t_p", "t_p &"))]
+        values = [line for line in equations.splitlines() if line.strip().startswith(("t_1 ", "$$t_1", "t_1 &"))]
         assert len(values) == 1 and values[0].count("=") == 1
 
 

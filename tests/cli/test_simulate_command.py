@@ -480,14 +480,14 @@ def test_ctrl_c_in_the_first_run_of_a_search_keeps_that_run():
 
 INTERRUPT = """
 import sys
-from dualplan.serving import kernel, layout
+from dualplan.serving import kernel
 real, runs = kernel.compiled().run, []
 def stops(s, budget):
     # the first run goes through, the second one is stopped by Ctrl-C in its middle
     done = real(s, 20000)
-    if not any(s.counter is one for one in runs):
-        runs.append(s.counter)
-    if len(runs) == 2 and s.counter[layout.N_EVENTS] > 20000:
+    if not any(s.count is one for one in runs):
+        runs.append(s.count)
+    if len(runs) == 2 and s.count["events"] > 20000:
         raise KeyboardInterrupt
     return done
 fake = kernel.Kernel(stops)

@@ -104,7 +104,7 @@ def workload(data: bytes) -> None:
 
 
 def model(data: bytes) -> None:
-    from dualplan.cli.model import document
+    from dualplan.report.model import document
     from dualplan.report.output import Output
     from dualplan.spec.model import read_model
 
@@ -183,7 +183,7 @@ def converted(data: bytes) -> None:
 def topology(data: bytes) -> None:
     import re
 
-    from dualplan.cli.hardware_import import _output
+    from dualplan.report.hardware_import import output
     from dualplan.spec.load import parse_yaml
     from dualplan.spec.topology import read_topology
     from dualplan.spec.topology_profile import profile
@@ -191,7 +191,7 @@ def topology(data: bytes) -> None:
     # several captures of one machine stand one after the other behind a line of equals signs
     texts = re.split(r"^={8,}$", text_of(data), flags=re.MULTILINE)
     found = read_topology([(f"capture{number}.txt", text) for number, text in enumerate(texts)])
-    rendered(_output(found, ""))
+    rendered(output(found, ""))
     parse_yaml(profile(found, "fuzz").text, "profile.yaml")
 
 
@@ -275,10 +275,19 @@ def uncertain(data: bytes) -> None:
 
 
 def measurements(data: bytes) -> None:
-    from dualplan.plan.measurements import parse_measurements
+    import msgspec
 
-    for one in parse_measurements(text_of(data), "fuzz.csv"):
-        assert 0 < one.value < float("inf")
+    from dualplan.plan.calibrate import fit
+    from dualplan.plan.measurement_files import read_measurements
+
+    found = read_measurements(text_of(data), "fuzz.csv").measurements
+    for one in found:
+        assert 0 < one.value < float("inf") and one.file == "fuzz.csv"
+    paper = _paper()
+    nodes = msgspec.structs.replace(paper.settings, prefill_nodes=1, decode_nodes=1)
+    engines = [one for one in found if not one.simulated][:2]
+    if engines:
+        fit(msgspec.structs.replace(paper, settings=nodes), engines, wanted=["snic.efficiency"])
 
 
 TARGETS: dict[str, Target] = {
@@ -296,5 +305,5 @@ TARGETS: dict[str, Target] = {
     "units": Target(units),
     "vary": Target(vary),
     "uncertain": Target(uncertain),
-    "measurements": Target(measurements),
+    "measurements": Target(measurements, (InputError, ConvergenceError)),
 }

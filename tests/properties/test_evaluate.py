@@ -302,5 +302,5 @@ def test_machines_that_differ_in_more_are_not_stacked():
 def test_a_parallelism_without_room_is_said_of_its_points_only():
     found = scenario("prefill.parallel=ep=16,tp=1,dp=16")
     grid = evaluate_grid(found, [1, 2], [4, 4])
-    assert "prefill.parallel" in grid.error[0] and grid.error[1] == ""
+    assert "prefill.parallel" in str(grid.error[0]) and grid.error[1] == ""
     assert grid.turns_per_s[1] == pytest.approx(evaluate(found, 2, 4).turns_per_s)

@@ -3,6 +3,7 @@
 import math
 import random
 from fractions import Fraction
+from itertools import pairwise
 
 import pytest
 from hypothesis import example, given, settings
@@ -10,8 +11,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dualplan.flow import kernels
-from dualplan.flow.fluid import FluidRun, run_fluid
-from dualplan.flow.kernels import LIMIT_TOLERANCE
+from dualplan.flow.fluid import run_fluid
+from dualplan.flow.layout import LIMIT_TOLERANCE
 from dualplan.flow.maxmin import solve_rates
 from dualplan.flow.problem import Flow, FlowProblem, Link
 from tests.flow_reference import crossings, reference_finish, reference_rates
@@ -142,57 +143,52 @@ FAST_AT_LAST = FlowProblem(
 """It ends so soon after its link became fast that the time is known to a few units in its last place only."""
 
 
+def integrated(problem, finish):
+    """Bytes that each flow sends and each link carries where rates between events are those of a solution from nothing,
+    and by how much the rounding of times blurs what a flow sends.
+    """
+    capacity = {link.id: [(0.0, link.capacity), *link.capacity_changes] for link in problem.links}
+    times = {
+        *finish,
+        *(flow.start for flow in problem.flows),
+        *(time for link in capacity.values() for time, _ in link),
+    }
+    times = sorted(time for time in times if time < math.inf)
+    sent, blur = [0.0] * len(problem.flows), [0.0] * len(problem.flows)
+    carried = dict.fromkeys(capacity, 0.0)
+    for now, then in pairwise(times):
+        links = tuple(
+            replace(link, capacity=[value for time, value in capacity[link.id] if time <= now][-1], capacity_changes=())
+            for link in problem.links
+        )
+        stopped = {link.id for link in links if link.capacity == 0}
+        busy = [
+            i
+            for i, flow in enumerate(problem.flows)
+            if flow.start <= now and finish[i] > now and flow.size and not stopped & set(crossings(flow))
+        ]
+        rates = solve_rates(replace(problem, links=links, flows=tuple(problem.flows[i] for i in busy))).rates
+        for i, rate in zip(busy, rates, strict=True):
+            sent[i] += rate * (then - now)
+            blur[i] += rate * then * 1e-14
+            for name, times_crossed in crossings(problem.flows[i]).items():
+                carried[name] += float(times_crossed) * rate * (then - now)
+    return sent, blur, carried
+
+
 @example(FAST_AT_LAST)
 @given(problems(tiny=0.5))
 def test_bytes_are_conserved(problem):
     """Rates integrated over time are sizes; loads integrated over time are what the result says of the links."""
-    run = FluidRun(problem.links, compiled=False)
-    run.add_problem(problem)
-    sent, blur = [0.0] * len(problem.flows), [0.0] * len(problem.flows)
-    carried = dict.fromkeys((link.id for link in problem.links), 0.0)
-    capacity = {link.id: [(0.0, link.capacity), *link.capacity_changes] for link in problem.links}
-    while (then := run.next_event_time()) < math.inf:
-        passed = then - run.now
-        rates = [run.rate(i) for i in range(len(sent))]
-        for link in problem.links:
-            total = run.link_loads()[link.id]
-            now_possible = [value for time, value in capacity[link.id] if time <= run.now][-1]
-            assert not link.shared or total <= now_possible * (1 + SLACK)
-            carried[link.id] += total * passed
-        sent = [before + rate * passed for before, rate in zip(sent, rates, strict=True)]
-        # a time is known to a few units in its last place, and so is what passes in them
-        blur = [before + rate * then * 1e-14 for before, rate in zip(blur, rates, strict=True)]
-        run.advance(then)
-        for i, flow in enumerate(problem.flows):
-            assert abs(flow.size - sent[i] - run.remaining(i)) <= 1e-12 * flow.size + blur[i]
-    assert all(abs(flow.size - sent[i]) <= 1e-12 * flow.size + blur[i] for i, flow in enumerate(problem.flows))
     result = run_fluid(problem, compiled=False)
+    sent, blur, carried = integrated(problem, result.finish_s)
+    assert all(abs(flow.size - sent[i]) <= 1e-12 * flow.size + blur[i] for i, flow in enumerate(problem.flows))
     for link, total in zip(problem.links, result.link_bytes, strict=True):
         crossing = [float(crossings(flow).get(link.id, 0)) for flow in problem.flows]
         assert total == sum(flow.size * times for flow, times in zip(problem.flows, crossing, strict=True))
         allowed = 1e-12 * total + sum(times * blur[i] for i, times in enumerate(crossing))
         assert abs(carried[link.id] - total) <= allowed
     assert not overused(problem, result)
-
-
-@given(problems(priorities=False), st.booleans())
-def test_flows_added_as_they_start_give_the_same_run(problem, reuse):
-    run = FluidRun(problem.links, compiled=False, reuse=reuse)
-    place_of, finish = {}, {}
-
-    def note(ended):
-        for number, time in ended:
-            finish[place_of.pop(number)] = time
-
-    for place in sorted(range(len(problem.flows)), key=lambda place: problem.flows[place].start):
-        flow = problem.flows[place]
-        note(run.advance(flow.start))
-        number = run.add_flow(run.flow_class(flow.route, weight=flow.weight, rate_cap=flow.rate_cap), flow.size)
-        assert number not in place_of
-        place_of[number] = place
-    note(run.advance(math.inf))
-    expected = run_fluid(problem, compiled=False).finish_s
-    assert [finish[place] for place in range(len(expected))] == pytest.approx(expected, rel=1e-9, abs=0)
 
 
 @given(problems())
@@ -290,17 +286,19 @@ def test_one_link_with_class_weights_is_generalised_processor_sharing(classes, c
 
 
 def test_a_large_random_network_equals_full_solves():
-    """The rates that the run keeps by local repair are those of a solution from nothing, after many events."""
+    """The rates that the run keeps by local repair are those of solutions from nothing, through many events."""
     generator = random.Random(5)
     links = tuple(Link(id=f"l{i}", capacity=generator.choice([1e9, 5e9, 1e10])) for i in range(40))
-    run = FluidRun(links, compiled=False)
     routes = [tuple((link.id, 1.0) for link in generator.sample(links, generator.randint(1, 3))) for _ in range(80)]
-    running = {}
-    for _ in range(300):
-        flow = Flow(id=0, route=generator.choice(routes), size=generator.uniform(1e6, 1e9))
-        running[run.add_flow(run.flow_class(flow.route), flow.size)] = flow
-        for number, _ in run.advance(run.now + generator.expovariate(25.0)):
-            del running[number]
-    problem = FlowProblem(links=links, flows=tuple(replace(flow, id=i) for i, flow in running.items()))
-    assert len(problem.flows) > 30
-    assert [run.rate(number) for number in running] == pytest.approx(solve_rates(problem).rates, rel=1e-12)
+    flows, start = [], 0.0
+    for i in range(300):
+        flows.append(Flow(id=i, route=generator.choice(routes), size=generator.uniform(1e6, 1e9), start=start))
+        start += generator.expovariate(25.0)
+    problem = FlowProblem(links=links, flows=tuple(flows))
+    result = run_fluid(problem, compiled=False)
+    sent, _, _ = integrated(problem, result.finish_s)
+    assert sent == pytest.approx([flow.size for flow in flows], rel=1e-9)
+    most = max(
+        sum(f.start <= flow.start < end for f, end in zip(flows, result.finish_s, strict=True)) for flow in flows
+    )
+    assert most > 30

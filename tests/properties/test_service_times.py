@@ -14,8 +14,8 @@ from dualplan.errors import InfeasibleError, InputError
 from dualplan.model import compute, kv
 from dualplan.model.roofline import attention_curves
 from dualplan.model.service_times import step_time
-from dualplan.serving import layout as k
-from dualplan.serving.cluster import cluster, state
+from dualplan.serving.cluster import cluster
+from dualplan.serving.initial import state
 from dualplan.serving.pools import cache_time, group_step
 from dualplan.serving.prefill_load import full_pass_share, turn_works
 from dualplan.serving.trajectories import for_workload
@@ -91,8 +91,8 @@ def agree(setup, laid, turns):
     caches = np.array([cache_time(s, turn) for turn in range(len(turns.context))])
     mean = float((caches * turns.generated).sum() / turns.generated.sum())
     for batch in (1, 20):
-        s.pool_index[0, k.N_IN_POOL] = batch * laid.decode.group
-        s.pool[0, k.POOL_CACHE] = batch * laid.decode.group * mean
+        s.pool["size"][0] = batch * laid.decode.group
+        s.pool["cache"][0] = batch * laid.decode.group * mean
         assert group_step(s, 0) == pytest.approx(demand.step.time(batch), rel=1e-3)
 
 

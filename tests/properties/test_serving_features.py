@@ -16,8 +16,9 @@ from dualplan.plan.simulation import resources, simulate
 from dualplan.serving import kernel
 from dualplan.serving import layout as k
 from dualplan.serving import policies as registry
-from dualplan.serving.cluster import cluster, state
+from dualplan.serving.cluster import cluster
 from dualplan.serving.elastic import Controller, most_nodes
+from dualplan.serving.initial import state
 from dualplan.serving.policies import Policies
 from dualplan.serving.result import meets, misses
 from dualplan.serving.run import Driver, offline, online
@@ -49,11 +50,16 @@ def scenario(*sets, model="ds-27b", prefill=1, decode=1, variants=None, **values
     return resolve(Node(tree, "test", origin="flag"), sets=set_flags(sets))
 
 
+def moved_by(s, first, end):
+    """Bytes that the turns of some nodes moved."""
+    return s.moved[2 * first : 2 * end].view(np.float64).sum()
+
+
 def finished(laid, turns, agents, **values):
     """The state of a job after its end."""
     s = state(laid, turns, np.zeros(agents), seed=0, **values)
     assert kernel.compiled().run(s, 10**8)
-    assert s.counter[k.N_DONE] == agents
+    assert s.count["done"] == agents
     return s
 
 
@@ -96,7 +102,7 @@ def test_a_read_goes_to_the_other_side_where_the_buffer_is_full():
     turn = equal(1, tokens, 1, 2)
     laid = cluster(scenario("hardware.dram.kv_buffer=1.5GB"), turn, mode="dual-path", times=times())
     s = finished(laid, turn, 2)
-    assert s.total[k.DECODE_READ_BYTES] == pytest.approx(s.total[k.READ_BYTES] / 2)
+    assert s.total["decode_read_bytes"] == pytest.approx(s.total["read_bytes"] / 2)
 
 
 def test_what_no_buffer_ever_holds_is_an_error():
@@ -114,8 +120,8 @@ def test_a_slow_nic_costs_no_more_events_than_turns():
     laid = cluster(scenario("hardware.snic.rate=80kb/s"), turn, mode="layerwise", times=times())
     s = finished(laid, turn, 8)
     read = tokens * KV_27B / 1e4
-    assert s.total[k.LAST_DONE] == pytest.approx(40 * read, rel=1e-4)
-    assert s.counter[k.N_EVENTS] < 40 * 3 * k.MOST_POLLS
+    assert s.total["last_done"] == pytest.approx(40 * read, rel=1e-4)
+    assert s.count["events"] < 40 * 3 * k.MOST_POLLS
 
 
 @pytest.mark.parametrize("mode", ["layerwise", "dual-path"])
@@ -139,7 +145,7 @@ def test_nodes_with_other_storage_nics_read_at_their_own_rate():
     s = finished(laid, PEOPLE, 40)
     for node, rate in enumerate((0.9 * 12.5e9, 0.9 * 50e9)):
         # what is left beside the bytes is 6 ms for each read
-        reads = (s.prefill_nic[node, k.NIC_BUSY] - s.prefill_moved[node, k.MOVED_HIT] / rate) / 0.006
+        reads = (s.nic["busy"][node] - s.moved["hit"][2 * node] / rate) / 0.006
         assert reads == pytest.approx(round(reads), abs=1e-3) and reads > 100
     slower = offline(laid, PEOPLE, RunSpec(agents=40)).jct_s
     assert (
@@ -188,8 +194,9 @@ def test_sides_of_different_hardware():
     assert laid.decode.nic_rates[0] == pytest.approx(other.snic.rate * other.snic.efficiency)
     assert laid.decode.room > laid.prefill.room
     s = finished(laid, PEOPLE, 30)
-    assert s.total[k.DECODE_READ_BYTES] > 0
-    assert s.prefill_moved.sum(axis=0)[:3] == pytest.approx(s.decode_moved.sum(axis=0)[:3])
+    assert s.total["decode_read_bytes"] > 0
+    moved, nodes = s.moved.view(np.float64).reshape(-1, 8), laid.prefill.nodes
+    assert moved[:nodes].sum(axis=0)[:3] == pytest.approx(moved[nodes:].sum(axis=0)[:3])
 
 
 # ---------------------------------------------------------------- admission, clusters, roles
@@ -210,9 +217,9 @@ def test_admission_control_bounds_what_is_active_and_its_wait_counts():
     s = state(laid, PEOPLE, np.sort(np.random.default_rng(3).random(60)) * 100, seed=0)
     active = 0
     while not kernel.compiled().run(s, 50):
-        active = max(active, int(s.counter[k.N_ADMITTED] - s.counter[k.N_DONE]))
-    assert active == 5 and s.counter[k.N_DONE] == 60
-    assert (np.diff(s.admitted) >= 0).all() and (s.admitted >= s.arrival).all()
+        active = max(active, int(s.count["admitted"] - s.count["done"]))
+    assert active == 5 and s.count["done"] == 60
+    assert (np.diff(s.span["admitted"]) >= 0).all() and (s.span["admitted"] >= s.span["arrival"]).all()
     crowded = online(laid, PEOPLE, RunSpec(arrival_rate=0.5, duration=600.0, compiled=True))
     assert crowded.agents_waiting > 0 and crowded.admission_s.mean > 4
     assert crowded.ttft_s.mean < 4 and not meets(crowded, Slo())
@@ -312,18 +319,18 @@ def test_a_closed_group_drains_and_hands_its_queue_on():
     laid = cluster(found, turns, mode="dual-path", times=HEAVY, most_nodes=most_nodes(base, elastic, "--elastic"))
     s = state(laid, turns, np.zeros(1000), seed=0, horizon=1.0)
     kernel.compiled().run(s, 10**8)
-    waiting = int(s.counter[k.N_WAITING])
+    waiting = int(s.count["waiting"])
     Controller(laid, elastic).act(s, 1.0)
-    assert s.counter[k.N_WAITING] == waiting > 0
-    assert (s.group_index[1:3, k.QUEUE] == k.NONE).all() and s.choice[k.PREFILL_OPEN] == 1
-    moved = s.prefill_moved[1:3].sum()
-    s.number[k.HORIZON] = 60.0
+    assert s.count["waiting"] == waiting > 0
+    assert (s.group["queue"][1:3] == k.NONE).all() and s.count["prefill_open"] == 1
+    moved = moved_by(s, 1, 3)
+    s.total["horizon"] = 60.0
     kernel.compiled().run(s, 10**8)
-    assert (s.group_index[1:3, k.PENDING] == k.NONE).all()
-    drained = s.prefill_moved[1:3].sum()
-    s.number[k.HORIZON] = 90.0
+    assert (s.group["pending"][1:3] == k.NONE).all()
+    drained = moved_by(s, 1, 3)
+    s.total["horizon"] = 90.0
     kernel.compiled().run(s, 10**8)
-    assert moved < drained == s.prefill_moved[1:3].sum()
+    assert moved < drained == moved_by(s, 1, 3)
 
 
 # ---------------------------------------------------------------- first in, first out against max-min sharing
@@ -345,18 +352,16 @@ def test_fifo_and_max_min_storage_nics_end_a_backlog_together():
     # a little work, so that placement spreads the turns
     laid = cluster(found, turns, mode="dual-path", times=times(per_token=1e-9, per_context=1e-9))
     s = finished(laid, turns, n)
-    sides = [(s.prefill_nic, s.prefill_moved[:, : k.MOVED_HIT + 1]), (s.decode_nic, s.decode_moved[:, 4:5])]
     # what each NIC had to read, as flows that share it: equal totals, so it is idle from the same time on
-    for nics, moved in sides:
-        for nic, size in zip(nics, moved[:, 0], strict=True):
-            rate = float(nic[k.NIC_RATE])
-            parts = size * random.dirichlet(np.ones(30))
-            flows = tuple(Flow(id=i, size=float(b), route=(("nic", 1.0),)) for i, b in enumerate(parts))
-            shared = run_fluid(FlowProblem(links=(Link(id="nic", capacity=rate),), flows=flows), compiled=False)
-            # all reads were issued at the first boundaries, within a few milliseconds
-            assert max(shared.finish_s) == pytest.approx(nic[k.FREE_AT], abs=0.05)
+    for nic, node, side in ((0, 0, 0), (1, 1, 0), (2, 2, 1)):
+        size, rate = s.moved["hit"][2 * node + side], float(s.nic["rate"][nic])
+        parts = size * random.dirichlet(np.ones(30))
+        flows = tuple(Flow(id=i, size=float(b), route=(("nic", 1.0),)) for i, b in enumerate(parts))
+        shared = run_fluid(FlowProblem(links=(Link(id="nic", capacity=rate),), flows=flows), compiled=False)
+        # all reads were issued at the first boundaries, within a few milliseconds
+        assert max(shared.finish_s) == pytest.approx(s.nic["free_at"][nic], abs=0.05)
     # and at saturation both carry the line rate of all NICs
-    total = s.total[k.READ_BYTES] / max(s.prefill_nic[:, k.FREE_AT].max(), s.decode_nic[:, k.FREE_AT].max())
+    total = s.total["read_bytes"] / s.nic["free_at"].max()
     assert total == pytest.approx(3 * 50e9, rel=0.02)
 
 
@@ -413,7 +418,8 @@ class Strict(np.ndarray):
 
 
 def strict(*values, **named):
-    return k.State(*(array.view(Strict) for array in state(*values, **named)))
+    s = state(*values, **named)
+    return s._replace(**{name: getattr(s, name).view(Strict) for name in (*k.TABLES, "detail")})
 
 
 def odd_turns():
@@ -481,7 +487,7 @@ def test_no_index_of_the_kernel_counts_from_the_end(mode, staging):
         s = strict(laid, ODD, arrivals, seed=1, horizon=2.0 if arrive else np.inf)
         assert kernel.PLAIN.run(s, 10**6)
         # at the end of an online run agents are still on their way, of a job all are done
-        assert (s.counter[k.N_DONE] < 12) == arrive
+        assert (s.count["done"] < 12) == arrive
 
 
 @pytest.mark.parametrize("elastic", [Elastic(splits=(split(1.0, 1, 3),), switch_cost=0.5), Elastic(switch_cost=0.5)])
@@ -491,7 +497,7 @@ def test_no_index_counts_from_the_end_where_roles_change(elastic):
     laid = cluster(found, turns, mode="dual-path", times=HEAVY, most_nodes=most_nodes(base, elastic, "--elastic"))
     driver = Driver(strict(laid, turns, np.zeros(60), seed=0), kernel.PLAIN, Controller(laid, elastic))
     assert driver.to(1e6, None)
-    assert driver.s.counter[k.N_DONE] == 60
+    assert driver.s.count["done"] == 60
     assert len(driver.changes) == 1 or not elastic.splits
 
 

@@ -178,7 +178,7 @@ def test_what_is_replayed_is_scaled_length_by_length(name):
     found = trajectories_of(longer, RunSpec(trace=given))[0]
     assert found.append == pytest.approx(2 * base.append)
     assert np.array_equal(found.context, base.context) and np.array_equal(found.offsets, base.offsets)
-    assert "append to a mean of" in found.origin
+    assert "append to a mean of" in str(found.origin)
     other = scenario(name, "workload.turns=7").workload
     assert trajectories_of(other, RunSpec(trace=given))[0].turns.tolist() == [7]
 

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 import yaml
 
+from dualplan.serving.capacity import find_capacity
 from dualplan.serving.cluster import cluster
 from dualplan.serving.policies import policies
-from dualplan.serving.run import find_capacity, offline, online
+from dualplan.serving.run import offline, online
 from dualplan.serving.trajectories import for_workload
 from dualplan.spec.load import Node
 from dualplan.spec.run import RunSpec, Slo

@@ -85,13 +85,13 @@ def test_a_resource_names_the_rows_of_the_step_table_that_charge_it():
     found = {(e.name, e.kind): e for e in equations(dualplan.load(PAPER, ["collective_load=0"]))}
     load = found["decode_cnic_write", "load"]
     prefill_read, decode_read = (
-        next(line for line in load.derivation if line.startswith(f"a turn read on the {side} side"))
+        next(line for line in map(str, load.derivation) if line.startswith(f"a turn read on the {side} side"))
         for side in ("prefill", "decode")
     )
     assert re.findall(r"step (\S+),", prefill_read) == ["7", "9", "w2"]
     assert re.findall(r"step (\S+),", decode_read) == ["r3", "7", "w2"]
     bound = found["decode_dram", "bound"]
-    assert any("with hit bytes alone" in line and line.endswith("3.5") for line in bound.derivation)
+    assert any("with hit bytes alone" in line and line.endswith("3.5") for line in map(str, bound.derivation))
     assert found["prefill_cnic_write", "bound"].exact == "1/7"
 
 

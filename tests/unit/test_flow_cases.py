@@ -7,7 +7,7 @@ import pytest
 
 from dualplan.flow import kernels
 from dualplan.flow.flowcase import parse_flowcase
-from dualplan.flow.fluid import FluidRun, run_fluid
+from dualplan.flow.fluid import run_fluid
 from dualplan.flow.problem import Flow, FlowProblem, Link, TrafficClass
 from tests.flow_reference import reference_finish
 
@@ -202,25 +202,6 @@ def test_case_of_the_contract_that_arbitration_must_share():
     )
     # 80, 5, 5: the first KV flow ends at 1 s; then 80, 10: 2 s; all at 2 s collective ends: KV has sent 5 + 10
     assert run_fluid(FlowProblem(links=(link,), flows=flows)).finish_s == pytest.approx((2.0, 1.0, 2.0 + 10.0 / 90.0))
-
-
-def test_incremental_run_equals_the_problem_run(shared_cases):
-    problem = read(shared_cases, "29_random_caps").problem
-    run = FluidRun(problem.links, compiled=False)
-    number = {}
-    ended = {}
-    for place in sorted(range(len(problem.flows)), key=lambda place: problem.flows[place].start):
-        item = problem.flows[place]
-        while run.next_event_time() <= item.start:
-            ended.update(run.advance(run.next_event_time()))
-        ended.update(run.advance(item.start))
-        number[run.add_flow(run.flow_class(item.route, rate_cap=item.rate_cap), item.size)] = place
-    ended.update(run.advance(math.inf))
-    assert run.next_event_time() == math.inf
-    found = {number[flow_number]: time for flow_number, time in ended.items()}
-    assert [found[place] for place in range(len(problem.flows))] == pytest.approx(
-        run_fluid(problem, compiled=False).finish_s, rel=1e-12
-    )
 
 
 def test_expected_times_of_the_files_are_read(shared_cases):

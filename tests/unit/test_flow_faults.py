@@ -6,12 +6,12 @@ import math
 import pytest
 
 from dualplan.errors import ConvergenceError, InputError
-from dualplan.flow import kernels
+from dualplan.flow import layout
 from dualplan.flow.flowcase import parse_flowcase
-from dualplan.flow.fluid import FluidRun, run_fluid
+from dualplan.flow.fluid import run_fluid
 from dualplan.flow.maxmin import settled, solve_rates
+from dualplan.flow.network import lay_out
 from dualplan.flow.problem import MOST_LINES, Flow, FlowProblem, Link, TrafficClass, check, priorities
-from dualplan.flow.store import Store
 
 GOOD = {
     "format": "flowcase/1",
@@ -236,35 +236,9 @@ def test_a_problem_is_checked_before_it_is_solved():
             solve(problem)
 
 
-def test_a_run_refuses_bad_additions():
-    run = FluidRun((Link(id="a", capacity=10.0),), compiled=False)
-    fine = run.flow_class((("a", 1.0),))
-    run.advance(5.0)
-    for call, what in [
-        (lambda: run.flow_class((("b", 1.0),)), 'unknown link "b"'),
-        (lambda: run.flow_class((("a", 1.0),), weight=0.0), "weight: 0 is not positive"),
-        (lambda: run.flow_class(()), "crosses no link and has no rate cap"),
-        (lambda: run.add_flow(fine, -1.0), "size: -1 is negative"),
-        (lambda: run.add_flow(fine, math.nan), "size: nan is not a finite number"),
-        (lambda: run.add_flow(fine, 1.0, at=4.0), "at: 4 s is not a time from now on, the run is at 5 s"),
-        (lambda: run.add_flow(fine + 1, 1.0), "1 is not a class of this run"),
-        (lambda: run.set_capacity("c", 1.0), 'unknown link "c"'),
-        (lambda: run.set_capacity("a", math.inf), "capacity: inf is not a finite number"),
-        (lambda: run.set_capacity("a", 1.0, at=math.inf), "at: inf s is not a time from now on"),
-        (lambda: run.advance(4.0), "to: cannot go back to 4 s, the run is at 5 s"),
-        (lambda: run.advance(math.nan), "cannot go back to nan s"),
-    ]:
-        with pytest.raises(InputError) as caught:
-            call()
-        assert what in str(caught.value)
-    # and is as before
-    number = run.add_flow(fine, 10.0)
-    assert run.advance(math.inf) == [(number, 6.0)]
-
-
 def test_shares_that_do_not_settle_are_an_error():
-    state = Store((Link(id="a", capacity=1.0),)).state
+    state = lay_out(FlowProblem(links=(Link(id="a", capacity=1.0),), flows=())).state
     settled(state)
-    state.counters[kernels.UNSETTLED] = 1
+    state.counters[layout.UNSETTLED] = 1
     with pytest.raises(ConvergenceError, match="did not settle"):
         settled(state)

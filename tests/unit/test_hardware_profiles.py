@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from dualplan.cli.hardware import storage_ratio
 from dualplan.model.roofline import own_figures
+from dualplan.report.hardware import storage_ratio
 from dualplan.spec.hardware import KIND, Hardware, check_sources, read_hardware, source_of, unsourced
 from dualplan.spec.load import shipped_names
 from dualplan.units import parse

@@ -9,16 +9,16 @@ from dualplan.model.roofline import decode_step, step_time
 from dualplan.plan.measured import (
     Run,
     case,
+    classes_of,
     contradiction,
     errors,
-    interval_of,
     model_of,
     predict,
     published_points,
     read_runs,
     runs_document,
 )
-from dualplan.spec.constants import roofline_data
+from dualplan.spec.constants import roofline_data, widest
 from dualplan.spec.hardware import read_hardware
 from dualplan.spec.model import Model
 
@@ -170,8 +170,7 @@ def test_intervals_are_wider_for_what_was_not_fitted() -> None:
         known, model = case(row), model_of(row.model, row.precision)
         assert not isinstance(known, str) and isinstance(model, Model)
         profiles = {"h200_sxm": "dgx-h200", "mi300x": "mi300x-8", "gb300": "gb300-nvl72"}
-        hardware = read_hardware(profiles[row.system])
-        found = interval_of(data.tpot, model, ((hardware, known.prefill), (hardware, known.decode)))
+        found = widest(data.tpot, classes_of(model, read_hardware(profiles[row.system]), known))
         return found.high / found.low
 
     usual = width()

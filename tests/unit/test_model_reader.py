@@ -77,6 +77,7 @@ def test_shipped_models_agree_with_real_files(shared_cases):
         "minimax-m2.5": "MiniMaxAI--MiniMax-M2.5",
         "llama-3.1-70b": "meta-llama--Meta-Llama-3.1-70B",
         "llama-3.1-405b": "meta-llama--Meta-Llama-3.1-405B",
+        "mixtral-8x7b": "mistralai--Mixtral-8x7B-v0.1",
     }
     for name, file in pairs.items():
         shipped, real = load_model(name), load_model(str(shared_cases / "models" / f"{file}_config.json"))
@@ -93,10 +94,13 @@ PUBLISHED = {
     "deepseek-v4-pro": (1600, 49),
     "deepseek-v4-flash": (284, 13),
     "kimi-k2": (1030, 32),
+    "glm-4.6": (355, 32),
     "glm-5": (744, 40),
     "glm-5.2": (744, 40),
     "qwen3-235b-a22b": (235, 22),
     "gpt-oss-120b": (116.8, 5.1),
+    "gpt-oss-20b": (20.9, 3.6),
+    "mixtral-8x7b": (46.7, 12.9),
     "minimax-m2.5": (229, 10.4),
     "llama-3.1-70b": (70.6, 69.5),
     "llama-3.1-8b": (8.03, 7.5),
@@ -105,6 +109,8 @@ PUBLISHED = {
     "qwen2.5-32b": (32.8, 32.0),
     "qwen3-8b": (8.2, 7.6),
     "qwen3-32b": (32.8, 32.0),
+    "qwen3-30b-a3b": (30.5, 3.04),  # 3.3 with the input embedding
+    "qwen3-coder-480b-a35b": (480, 35),
     "qwen3.5-397b-a17b": (397, 16.3),
 }
 

@@ -48,7 +48,7 @@ def test_a_slower_storage_nic_costs_its_own_share():
     assert usual.bottleneck.resource == "prefill_snic_ingress"
     assert slow.turns_per_s == pytest.approx(usual.turns_per_s * 5.5 / 6, rel=1e-9)
     assert (slow.bottleneck.resource, slow.bottleneck.side) == ("decode_snic_ingress", "decode")
-    assert slow.bottleneck.detail == "1 decode node (snic.rate)"
+    assert str(slow.bottleneck.detail) == "1 decode node (snic.rate)"
     assert slow.decode_read_share == pytest.approx(3.5 / 5.5)
 
 
@@ -60,7 +60,7 @@ def test_a_nic_at_half_rate_binds_where_the_network_does():
     variant = "variants=[{side: prefill, nodes: 1, cnics: 1, set: {cnic.rate: 10Gb/s}}]"
     slow = answer(*PLAIN, *FAST, *slow_network, variant)
     assert slow.bottleneck.resource == "prefill_cnic_read"
-    assert slow.bottleneck.detail == "1 prefill node (cnic.rate)"
+    assert str(slow.bottleneck.detail) == "1 prefill node (cnic.rate)"
     assert slow.turns_per_s == pytest.approx(usual.turns_per_s * 15.5 / 16, rel=1e-9)
 
 
@@ -84,7 +84,7 @@ def test_inter_socket_link_carries_half_of_the_reads_of_one_storage_nic():
 def test_another_profile_for_some_nodes(tmp_path):
     (tmp_path / "old.yaml").write_text("extends: dualpath-hopper\nsnic: {rate: 10Gb/s}\n")
     found = answer(f"variants=[{{side: prefill, nodes: 1, hardware: {tmp_path}/old.yaml}}]", "mode=layerwise")
-    assert any(c.label.startswith("1 prefill node (snic.rate") for c in found.pairs.classes)
+    assert any(str(c.label).startswith("1 prefill node (snic.rate") for c in found.pairs.classes)
     assert found.turns_per_s < found.closed_form_turns_per_s
 
 
@@ -98,7 +98,7 @@ def test_order_of_variants_is_irrelevant():
 def test_memory_of_nodes_that_differ_counts():
     found = answer("variants=[{side: decode, nodes: 1, set: {gpu.hbm_capacity: 1GB}}]")
     assert not found.feasible and found.turns_per_s == 0
-    assert found.reasons[0].startswith("Weights do not fit on 1 of the decode nodes")
+    assert str(found.reasons[0]).startswith("Weights do not fit on 1 of the decode nodes")
 
 
 @pytest.mark.parametrize(

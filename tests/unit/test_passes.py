@@ -1,6 +1,7 @@
 """Synchronised passes: hand values, limits, the same equations in the kernel, and a second formulation by drawing."""
 
 import math
+from types import SimpleNamespace
 
 import msgspec
 import numpy as np
@@ -19,7 +20,6 @@ from dualplan.model.latency import (
 )
 from dualplan.model.memory import held_turns
 from dualplan.model.service_times import Curve, ServiceTimes, linear
-from dualplan.serving import layout as k
 from dualplan.serving.turns import chunk_attention, chunk_work, fitting_tokens
 
 NAMES = {"name": "test", "origin": "test", "decode_base": 0.0}
@@ -48,32 +48,25 @@ def test_experts_touched_by_random_tokens():
 
 def test_the_kernel_counts_work_as_the_steady_model_does():
     curve = Curve(2e-6, (1.5e-9, 4e-9), (math.inf, 2048.0))
-
-    class State:
-        number = np.zeros(k.N_NUMBERS)
-        attention = np.array([curve.slopes, curve.spans])
-
     costs = {"per_request": 7e-3, "per_token": 2.5e-4, "per_context": 6.8e-7}
-    State.number[[k.PER_REQUEST, k.PER_TOKEN, k.PER_CONTEXT]] = list(costs.values())
-    State.number[k.ATTENTION_FIXED] = curve.fixed
-    attention = chunk_attention(State, 32_768.0, 429.0)
+    setting = SimpleNamespace(**costs, per_token_hidden=0.0, per_token_link=0.0, attention_fixed=curve.fixed)
+    state = SimpleNamespace(setting=setting, attention=np.array([curve.slopes, curve.spans]))
+    attention = chunk_attention(state, 32_768.0, 429.0)
     expected = 7e-3 + 429 * (2.5e-4 + 2e-6 + 1.5e-9 * (32_768 + 214.5) + 4e-9 * 2048) + 6.8e-7 * 32_768
-    assert chunk_work(State, 429.0, attention) + attention == pytest.approx(expected)
+    assert chunk_work(state, 429.0, attention) + attention == pytest.approx(expected)
     assert ServiceTimes(**NAMES, **costs, attention=curve).turn_work(429.0, 32_768.0) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("context", [0.0, 500.0, 1900.0, 5000.0])
 @pytest.mark.parametrize("room", [1e-4, 1e-2, 0.3])
 def test_a_chunk_takes_the_most_blocks_that_the_quota_leaves_room_for(context, room):
-    class State:
-        number = np.zeros(k.N_NUMBERS)
-        attention = np.array([(1e-9, 8e-9, 3e-9), (math.inf, 2048.0, 128.0)])
-
-    State.number[[k.BLOCK, k.PER_CONTEXT]] = 64.0, 1e-9
-    tokens = fitting_tokens(State, context, room)
+    setting = SimpleNamespace(block=64.0, per_context=1e-9, attention_fixed=0.0)
+    curve = np.array([(1e-9, 8e-9, 3e-9), (math.inf, 2048.0, 128.0)])
+    state = SimpleNamespace(setting=setting, attention=curve)
+    tokens = fitting_tokens(state, context, room)
     assert tokens % 64 == 0
-    assert tokens == 64 or chunk_attention(State, context, tokens) <= room * (1 + 1e-12)
-    assert chunk_attention(State, context, tokens + 64) > room
+    assert tokens == 64 or chunk_attention(state, context, tokens) <= room * (1 + 1e-12)
+    assert chunk_attention(state, context, tokens + 64) > room
 
 
 def test_pass_time_at_a_rate_holds_what_arrives_in_it():

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import dualplan
-from dualplan.report.blocks import Typed, figures
+from dualplan.messages import message
+from dualplan.report.blocks import Prose, Typed, figures
 from dualplan.report.capacity_review.assemble import report
 from dualplan.report.capacity_review.findings import review
 from dualplan.report.capacity_review.labels import Labels
@@ -19,8 +20,8 @@ from dualplan.report.figures.drawing import THEME
 from dualplan.report.output import clean
 from dualplan.report.renderers import html as html_renderer
 from dualplan.report.renderers import markdown as markdown_renderer
-from dualplan.report.renderers.html import html
-from dualplan.report.renderers.markdown import markdown
+from dualplan.report.renderers.html import HtmlWords, html
+from dualplan.report.renderers.markdown import MarkdownWords, markdown
 from dualplan.units import show, significant
 from tests.cli.runner import PAPER
 
@@ -194,6 +195,21 @@ def test_names_are_isolated_from_the_direction_of_the_text():
     assert f"<bdi>{RIGHT_TO_LEFT}</bdi>" in text
     written, _ = markdown(made(label=RIGHT_TO_LEFT), Labels("en"), "f")
     assert f"\u2068{RIGHT_TO_LEFT}\u2069" in written
+
+
+def test_names_in_messages_are_escaped_and_isolated():
+    told = Prose(message("machine.shares_cnic", machine="\u05e9<b>*x*"))
+    labels = Labels("zh")
+    assert HtmlWords(labels).text(told) == "<bdi>\u05e9&lt;b&gt;*x*</bdi>：存储流量与计算网卡共用"
+    written = MarkdownWords(labels).text(told)
+    assert written == "\u2068\u05e9&lt;b&gt;\\*x\\*\u2069：存储流量与计算网卡共用"
+
+
+def test_what_has_no_code_is_marked_as_english():
+    told = Prose("snic.rate: is <odd>")
+    page = HtmlWords(Labels("zh")).text(told)
+    assert page == '<span dir="auto" lang="en">snic.rate: is &lt;odd&gt;</span>'
+    assert MarkdownWords(Labels("zh")).plain(told) == "snic.rate: is <odd>"
 
 
 def test_long_names_are_cut_and_say_so():

@@ -17,7 +17,7 @@ def answer(*sets):
 
 def loads(found):
     """Load by name and detail [B/s]."""
-    return {(load.name, load.detail): load.load for load in found.loads}
+    return {(load.name, str(load.detail)): load.load for load in found.loads}
 
 
 def test_gpu_and_nic_on_different_switches_pass_both_uplinks():
@@ -153,6 +153,6 @@ def test_bad_qos_settings(qos, part):
 
 def test_a_tensor_parallel_layout_that_fits_is_named():
     found = answer("model=qwen2.5-32b")
-    assert any("--decode-parallel tp=2 would fit" in reason for reason in found.reasons)
+    assert any("--decode-parallel tp=2 would fit" in str(reason) for reason in found.reasons)
     fits = answer("model=qwen2.5-32b", "prefill.parallel='tp=2,dp=8'", "decode.parallel='tp=2,dp=16'")
     assert fits.turns_per_s > 0

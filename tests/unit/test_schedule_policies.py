@@ -4,28 +4,35 @@ import numpy as np
 import pytest
 
 from dualplan.errors import InputError
+from dualplan.serving import passes, pools, reads
+from dualplan.serving import policies as registry
+from dualplan.serving.cluster import cluster
 from dualplan.serving.placement import (
     decode_by_threshold,
     in_turn,
-    least_tokens,
+    least_load,
     prefill_three_classes,
     shorter_queue,
     split_shares,
 )
-from dualplan.serving.policies import SETS, Policies, codes, policies
+from dualplan.serving.policies import SETS, Policies, policies
+from dualplan.serving.run import offline
+from dualplan.spec.run import RunSpec
+from tests.properties.test_serving_agreement import BUSY, PEOPLE, scenario
 
 ROOM = np.full(4, 100.0)
+POLICY_FUNCTIONS = {"prefill_three_classes", "least_load", "in_turn", "decode_by_threshold", "shorter_queue"}
 
 
-def three(tokens, queue, *, marked=None, room=ROOM, need=1.0, alpha=3.0, beta=5.0):
+def three(work, queue, *, marked=None, room=ROOM, need=1.0, alpha=3.0, beta=5.0):
     """Four engines on two nodes."""
-    tokens = np.array(tokens, float)
-    marked = tokens if marked is None else np.array(marked, float)
-    return prefill_three_classes(tokens, marked, room, np.array(queue, float), 2, 0, 4, need, alpha, beta)
+    work = np.array(work, float)
+    marked = work if marked is None else np.array(marked, float)
+    return prefill_three_classes(work, marked, room, np.array(queue, float), 2, 0, 4, need, alpha, beta)
 
 
 def test_engines_on_nodes_with_a_short_read_queue_come_first():
-    # engine 0 has the fewest tokens, but its node waits 4 s > alpha; of engines 2 and 3 the latter has fewer
+    # engine 0 has the least work, but its node waits 4 s > alpha; of engines 2 and 3 the latter has less
     assert three([0, 1, 3, 2], [4, 1]) == 3
 
 
@@ -34,7 +41,7 @@ def test_a_read_queue_of_just_alpha_is_short():
     assert three([3, 2, 0, 1], [3.0, 3.1], alpha=3.0) == 1
 
 
-def test_without_a_short_read_queue_the_fewest_tokens_win():
+def test_without_a_short_read_queue_the_fewest_work_win():
     assert three([2, 1, 3, 4], [4, 9]) == 1
 
 
@@ -56,9 +63,9 @@ def test_engines_without_room_are_left_out():
     assert three([0, 1, 2, 3], [0, 0], room=np.array([1.0, 1.0, 50.0, 50.0]), need=10.0) == 2
 
 
-def test_least_tokens_and_round_robin():
+def test_least_load_and_round_robin():
     tokens = np.array([3.0, 1.0, 2.0])
-    assert least_tokens(tokens, ROOM, 0, 3, 1.0) == 1
+    assert least_load(tokens, ROOM, 0, 3, 1.0) == 1
     assert [in_turn(turn, ROOM, 1, 4, 1.0) for turn in range(4)] == [1, 2, 3, 1]
     assert in_turn(0, np.array([0.0, 0.0, 5.0, 5.0]), 0, 4, 1.0) == 2
     assert in_turn(0, np.zeros(4), 0, 4, 1.0) == -1
@@ -100,7 +107,53 @@ def test_split_read_ends_at_the_same_time(prefill, decode, share):
 def test_sets_and_their_parts():
     assert policies("shortest-queue") == Policies() == SETS["shortest-queue"]
     mixed = policies("round-robin", decode="threshold")
-    assert codes(mixed) == (3, 0, 1)
+    assert mixed == Policies(prefill="round-robin", decode="threshold", read_side="round-robin")
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "runs"),
+    [
+        ("prefill", "three-class", "prefill_three_classes"),
+        ("prefill", "paper-literal", "prefill_three_classes"),
+        ("prefill", "least-tokens", "least_load"),
+        ("prefill", "round-robin", "in_turn"),
+        ("decode", "threshold", "decode_by_threshold"),
+        ("decode", "least-tokens", "least_load"),
+        ("decode", "round-robin", "in_turn"),
+        ("read_side", "shorter-queue", "shorter_queue"),
+        ("read_side", "round-robin", None),
+        ("read_side", "prefill-only", None),
+    ],
+)
+def test_a_name_runs_the_policy_of_that_name(part, name, runs, monkeypatch):
+    module = {"prefill": passes, "decode": pools, "read_side": reads}[part]
+    called, marks = set(), set()
+    for function in POLICY_FUNCTIONS & set(vars(module)):
+
+        def noted(*values, function=function, real=getattr(module, function)):
+            called.add(function)
+            if function == "prefill_three_classes":
+                marks.add(values[1] is values[0])
+            return real(*values)
+
+        monkeypatch.setattr(module, function, noted)
+    laid = cluster(
+        scenario(), PEOPLE, mode="dual-path", times=BUSY, policies=policies("shortest-queue", **{part: name})
+    )
+    found = offline(laid, PEOPLE, RunSpec(agents=12, compiled=False))
+    assert called == ({runs} if runs else set())
+    # classified by the load itself, or by what it was when the fetch began
+    if part == "prefill":
+        assert marks == {"three-class": {True}, "paper-literal": {False}}.get(name, set())
+    if part == "read_side":
+        assert (found.decode_read_share == 0) == (name == "prefill-only")
+
+
+@pytest.mark.parametrize("kind", ["PREFILL", "DECODE", "READ_SIDE"])
+def test_every_policy_of_the_registry_is_looked_at(kind):
+    marks = test_a_name_runs_the_policy_of_that_name.pytestmark
+    looked_at = {name for part, name, _ in marks[0].args[1] if part == kind.lower()}
+    assert looked_at == set(getattr(registry, kind))
 
 
 def test_unknown_policies_are_all_named_with_a_hint():

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from dualplan.messages import Message, message
+from dualplan.messages import text as text_of
 from dualplan.model import closed_form, kv
 from dualplan.model.closed_form import Constraint
 from dualplan.model.collectives import decode_exchange_bytes, prefill_exchange_bytes, remote_copies, remote_nodes
@@ -18,7 +20,6 @@ from dualplan.model.service_times import scale_up_gpus
 from dualplan.model.symbolic import Known, value_of
 from dualplan.model.throughput import Use
 from dualplan.model.traffic import SIDES, amount, charges, hits_only, steps
-from dualplan.nomenclature import QUANTITIES
 from dualplan.plan.explain.equation import (
     OWN,
     RELATIONS,
@@ -45,6 +46,7 @@ from dualplan.steady.ranges import constraints, exact_bytes, saturated
 from dualplan.steady.rate import solve
 from dualplan.steady.reasons import misfits
 from dualplan.steady.resources import TITLES, Resource, storage_bandwidth
+from dualplan.steady.resources import title as title_of
 from dualplan.steady.setup import prepare
 
 
@@ -82,11 +84,11 @@ class Derivation:
         right: Any,
         unit: str,
         *,
-        title: str = "",
+        title: Message | None = None,
         relation: str = "=",
         exact: str | None = None,
         value: Any = None,
-        derivation: Iterable[str] = (),
+        derivation: Iterable[Message] = (),
         source: str = OWN,
     ) -> Equation:
         """An equation from its left side and a right side that remembers its formula."""
@@ -106,7 +108,7 @@ class Derivation:
             name=name,
             kind=kind,
             group=group,
-            title=title or TITLES.get(name, QUANTITIES[name].meaning if name in QUANTITIES else name),
+            title=title or message(f"quantity.{name}"),
             symbol=left.text,
             relation=relation,
             text=f"{left.text} {relation} {text}",
@@ -144,20 +146,20 @@ class Derivation:
         state: Any = known("state_bytes", state_bytes) if state_bytes else 0
         mean = self.setup.turns
         tokens = {
-            "hit": ("hit_tokens", demand.hit_tokens, "tokens of the context that whole blocks cover"),
-            "miss": ("computed_tokens", demand.computed_tokens, "the append and the tail below a whole block"),
-            "append_bytes": ("append_tokens", mean.mean(turn.append for turn in mean.mix), "the append alone"),
-            "generated": ("generated_tokens", demand.generated, "tokens that the turn generates"),
+            "hit": ("hit_tokens", demand.hit_tokens),
+            "miss": ("computed_tokens", demand.computed_tokens),
+            "append_bytes": ("append_tokens", mean.mean(turn.append for turn in mean.mix)),
+            "generated": ("generated_tokens", demand.generated),
         }
-        for name, (count, number, words) in tokens.items():
+        for name, (count, number) in tokens.items():
             if number:
                 size = cached_bytes(per_token, known(count, number), 0 if name == "append_bytes" else state)
-                lines = [f"{words}, at {quantity_text(per_token.value, 'B')} a token (KV format {form})"]
+                size_of_one = {"bytes": quantity_text(per_token.value, "B"), "form": str(form)}
+                lines = [message("derivation.at_bytes", what=message(f"derivation.{name}"), **size_of_one)]
                 if name == "hit":
                     block = scenario.workload.block
-                    lines.append(
-                        f"a prefix is reused in whole blocks of {block} tokens" if block > 1 else "as measured"
-                    )
+                    whole = message("derivation.blocks", block=block)
+                    lines.append(whole if block > 1 else message("derivation.measured"))
                 yield self.equation(name, "value", "turn", of_quantity(name), size, "B", derivation=lines)
         yield from self._collectives()
         yield from self._compute()
@@ -185,8 +187,8 @@ class Derivation:
                 copies = known("decode_copies", float(remote_copies(experts.top_k, nodes)))
                 size = known("generated_tokens", number) * decode_exchange_bytes(layers, copies, width)
             lines = (
-                f"{parallel} spans {nodes} nodes; {copies.value:.4g} copies of a token leave its node",
-                "a copy is a dispatch in fp8 with an fp32 scale for 128 and a combine in bf16",
+                message("derivation.copies", parallel=str(parallel), nodes=nodes, copies=copies.value),
+                message("derivation.copy"),
             )
             yield self.equation(
                 name, "value", "turn", of_quantity(name), size, "B", derivation=lines, source="DeepEP message sizes"
@@ -226,26 +228,38 @@ class Derivation:
             yield self._term(term, "turn")
         for name in ("decode_step_base_s", "decode_step_per_sequence_s"):
             if name not in derived:
-                lines = (f"compute times: {demand.compute_origin}",)
+                lines = (message("assumption.compute_times", origin=demand.compute_origin),)
                 yield self._term(Term(name, known(name, values[name]), "s", lines), "turn")
 
     # ---------------------------------------------------------------- resources
 
-    def _title(self, resource: Resource) -> str:
-        return TITLES[resource.name] + (f" ({resource.detail})" if resource.detail else "")
+    def _title(self, resource: Resource) -> Message:
+        words = title_of(resource.name)
+        return message("resource.detailed", resource=words, detail=resource.detail) if resource.detail else words
 
     def _loads(self) -> Iterator[Equation]:
         for resource in self.known_problem.resources:
             title = self._title(resource)
-            left = of_resource("L", title)
+            left = of_resource("L", text_of(title))
             if resource.unit == "turns/s":
                 continue
             load = self.turns * Use(resource.name, resource.prefill, resource.decode).at(self.share)
-            lines = list(self._rows(resource)) if resource.unit == "B/s" else [_HELD[resource.name]]
+            lines = (
+                list(self._rows(resource))
+                if resource.unit == "B/s"
+                else [message(f"held.{_HELD.get(resource.name, resource.name)}")]
+            )
             if resource.name == "decode_hbm":
                 load = self._decode_load()
             yield self.equation(
-                resource.name, "load", "loads", left, load, resource.unit, title=f"load of {title}", derivation=lines
+                resource.name,
+                "load",
+                "loads",
+                left,
+                load,
+                resource.unit,
+                title=message("equation.load", resource=title),
+                derivation=lines,
             )
 
     def _decode_load(self) -> Any:
@@ -260,7 +274,7 @@ class Derivation:
         name, lines = term.name, term.lines
         return self.equation(name, "value", group, of_quantity(name), term.value, term.unit, derivation=lines)
 
-    def _rows(self, resource: Resource) -> Iterator[str]:
+    def _rows(self, resource: Resource) -> Iterator[Message]:
         """The rows of the step table that charge a resource, by read path, and what they add up to."""
         shares = tuple(hardware.snic.shares_cnic for _, hardware in self.scenario.sides)
         for path, total in zip(SIDES, (resource.prefill, resource.decode), strict=True):
@@ -270,29 +284,31 @@ class Derivation:
             for step in self.table[path]:
                 times = sum(_charged(resource, name) for name in charges(step, shares_cnic=(shares[0], shares[1])))
                 if times and (moved := amount(step, self.known_demand.amounts)):
-                    words = f"{step.source.replace('_', ' ')} to {step.target.replace('_', ' ')}"
                     count = f"{times} x " if times > 1 else ""
-                    parts.append(f"step {step.label}, {words}: {count}{self.symbols.text(moved.formula)}")
+                    places = {"source": message(f"spot.{step.source}"), "target": message(f"spot.{step.target}")}
+                    size = f"{count}{self.symbols.text(moved.formula)}"
+                    parts.append(message("derivation.step", label=step.label, **places, bytes=size))
             if parts:
-                yield f"a turn read on the {path} side: " + "; ".join(parts)
+                yield message("derivation.rows", side=path, steps=tuple(parts))
                 if isinstance(total, Known):
-                    yield f"together {self.symbols.text(tidy(total.formula))} = {quantity_text(total.value, 'B')}"
+                    formula = self.symbols.text(tidy(total.formula))
+                    yield message("derivation.together", formula=formula, bytes=quantity_text(total.value, "B"))
             elif not total:
-                yield f"a turn read on the {path} side puts nothing on it"
+                yield message("derivation.no_rows", side=path)
 
     def _capacities(self) -> Iterator[Equation]:
         for resource in self.known_problem.resources:
             title = self._title(resource)
             unit = "1/s" if resource.unit == "turns/s" else resource.unit
-            lines = [_CAPACITY[resource.name]] if resource.name in _CAPACITY else ["all nodes of the side together"]
+            lines = [message(f"room.{_ROOM.get(resource.name, 'all_nodes')}")]
             yield self.equation(
                 resource.name,
                 "capacity",
                 "capacities",
-                of_resource("K", title),
+                of_resource("K", text_of(title)),
                 resource.capacity,
                 unit,
-                title=f"capacity of {title}",
+                title=message("equation.capacity", resource=title),
                 derivation=lines,
             )
 
@@ -322,18 +338,15 @@ class Derivation:
         symbols, lines = self.symbols, []
         for name, share in (("prefill", known.prefill_share), ("decode", known.decode_share)):
             if share:
-                text = symbols.text(expanded(share))
-                lines.append(
-                    f"bytes on it for a byte of hit read on the {name} side: {text} = {float(value_of(share)):.4g}"
-                )
-        lines.append(
-            f"with all storage NICs busy it holds while {symbols.text(tidy(carried.formula))} <= "
-            f"{symbols.text(tidy(known.capacity.formula))}"
-        )
+                formula = symbols.text(expanded(share))
+                value = float(value_of(share))
+                lines.append(message("derivation.bytes_on_it", side=name, formula=formula, value=value))
+        held, most = symbols.text(tidy(carried.formula)), symbols.text(tidy(known.capacity.formula))
+        lines.append(message("derivation.holds", carried=held, capacity=most))
         moves = busy_exact[1] * numbers.decode_share if prefill else busy_exact[0] * numbers.prefill_share
         fixed = busy_exact[0] * numbers.prefill_share if prefill else busy_exact[1] * numbers.decode_share
         if not moves or numbers.capacity <= fixed:
-            verdict = "it then holds for every P/D" if numbers.capacity >= fixed + moves else "no P/D makes it hold"
+            verdict = message(f"derivation.{'every_pd' if numbers.capacity >= fixed + moves else 'no_pd'}")
             return self.equation(
                 known.name,
                 "condition",
@@ -342,7 +355,7 @@ class Derivation:
                 carried,
                 "B/s",
                 relation="≥",
-                title=f"condition of {TITLES[known.name]}",
+                title=message("equation.condition", resource=title_of(known.name)),
                 derivation=(*lines, verdict),
                 source="DualPath, section 4",
             )
@@ -357,14 +370,14 @@ class Derivation:
             bound(*arguments),
             "1",
             relation="≥" if prefill else "≤",
-            title=f"{'lowest' if prefill else 'highest'} P/D for {TITLES[known.name]}",
+            title=message(f"equation.{'lowest' if prefill else 'highest'}", resource=title_of(known.name)),
             exact=str(exact),
             value=exact,
             derivation=(*lines, *paper),
             source="DualPath, section 4",
         )
 
-    def _published(self, name: str, bound: Any, busy: Any) -> Iterator[str]:
+    def _published(self, name: str, bound: Any, busy: Any) -> Iterator[Message]:
         """The bound for hit bytes alone, as the paper has it."""
         found = constraints(self.known_setup, self.known_problem, hits_only(self.known_demand.amounts.hit))
         for constraint in found:
@@ -372,7 +385,8 @@ class Derivation:
             if constraint.name == name and moves:
                 value = bound(constraint.capacity, *busy, constraint.prefill_share, constraint.decode_share)
                 if value_of(value) > 0:
-                    yield f"with hit bytes alone: {self.symbols.text(tidy(value.formula))} = {value:.4g}"
+                    formula = self.symbols.text(tidy(value.formula))
+                    yield message("derivation.hits_alone", formula=formula, value=value)
 
     # ---------------------------------------------------------------- rate and latencies
 
@@ -398,14 +412,14 @@ class Derivation:
                 of_quantity(name),
                 seconds,
                 "s",
-                title=f"time of {title} that a turn read on the {side} side takes",
-                derivation=("bytes of the turn on it over its capacity",),
+                title=message("equation.seconds", resource=title, side=side),
+                derivation=(
+                    message("derivation.filling" if binding.name in self.problem.filling else "derivation.seconds"),
+                ),
             )
         if self.share:
             share = solve(self.known_problem).decode_share
-            lines = [
-                "the split at which the rate is highest; of equals the one that loads the storage NICs most evenly"
-            ]
+            lines = [message("derivation.best_split")]
             if isinstance(share, Known):
                 yield self.equation(
                     "decode_read_share",
@@ -424,10 +438,7 @@ class Derivation:
             of_quantity("turns_per_s"),
             1 / use.at(self.share),
             "1/s",
-            derivation=(
-                f"{title} binds: it is busy all the time",
-                "a linear programme in the turns of both read paths",
-            ),
+            derivation=(message("derivation.binds", resource=title), message("derivation.programme")),
         )
         turns = known("turns", mean_turns(self.scenario.workload))
         yield self.equation(
@@ -437,7 +448,7 @@ class Derivation:
     def _latencies(self) -> Iterator[Equation]:
         demand, known = self.known_demand, self.symbols.known
         ttft = unloaded_ttft(self.known_setup, self.known_demand, self.problem.mode, self.share)
-        lines = ["a turn that meets no other: half an idle pass, its read, then its pass; a lower bound"]
+        lines = [message("derivation.ttft")]
         yield self.equation(
             "ttft_unloaded_s", "value", "latency", of_quantity("ttft_unloaded_s"), ttft, "s", derivation=lines
         )
@@ -448,14 +459,14 @@ class Derivation:
             return
         engines = known("decode_engines", self.setup.engines("decode"))
         sequences = demand.step.batch_at_rate(self.turns / engines, demand.generated)
-        lines = ["Little's law for the turns that an engine decodes at this rate"]
-        if not isinstance(sequences, Known):  # found by search
+        lines = [message("derivation.little")]
+        if not isinstance(sequences, Known):
             step = demand.step.time(known("batch", sequences))
             sequences = self.turns / engines * demand.generated * step
-            lines.append("on both sides, for the step grows with it; found by search")
+            lines.append(message("derivation.search"))
         yield self.equation("batch", "value", "latency", of_quantity("batch"), sequences, "1", derivation=lines)
         tpot = demand.step.time(known("batch", max(value_of(sequences), 1.0)))
-        lines = ["a decode step takes a base and a part for each sequence; at least one sequence decodes"]
+        lines = [message("derivation.tpot")]
         yield self.equation("tpot_s", "value", "latency", of_quantity("tpot_s"), tpot, "s", derivation=lines)
 
     def _pairs(self) -> Iterator[Equation]:
@@ -467,28 +478,22 @@ class Derivation:
             ("pair_traffic_decode_read", closed_form.pair_traffic_decode_read(storage[1], setup.prefill_nodes, *gpus)),
         )
         for name, value in traffic:
-            lines = ("hits that a node's storage NICs deliver, spread over its GPUs and those of the other side",)
+            lines = (message("derivation.pairs"),)
             yield self.equation(
                 name, "value", "pairs", of_quantity(name), value, "B/s", derivation=lines, source="DualPath, eq. 1-4"
             )
 
 
-_HELD = {
-    "prefill_hbm": "bytes that a turn holds there times the seconds that it holds them, at the turn rate",
-    "decode_hbm": "sequences that decode, and those that wait for prefill there, times the KV of each",
-    "prefill_buffer": "bytes in flight times the unloaded time of their read and prefill, at the turn rate",
-    "decode_buffer": "bytes in flight times the unloaded time of their read and prefill, at the turn rate",
+_HELD = {"prefill_buffer": "buffer", "decode_buffer": "buffer"}
+"""What is said of how a memory is held, where it has another name than the memory."""
+
+_ROOM = {
+    **{name: name for name in ("prefill_compute", "decode_compute", "prefill_hbm", "decode_hbm")},
+    **{name: name for name in ("storage_backend", "copy_submission")},
+    "prefill_snic_ingress": "snic_ingress",
+    "decode_snic_ingress": "snic_ingress",
 }
-_CAPACITY = {
-    "prefill_compute": "GPUs of the side over the GPU time of a turn's prefill",
-    "decode_compute": "turns that all engines decode at the TPOT asked for, else with ever larger batches",
-    "prefill_hbm": "HBM left for KV on all GPUs of the side",
-    "decode_hbm": "HBM left for KV on all engines of the side",
-    "prefill_snic_ingress": "reads one after the other, each with its fixed time; the fullest NIC limits, not the mean",
-    "decode_snic_ingress": "reads one after the other, each with its fixed time; the fullest NIC limits, not the mean",
-    "storage_backend": "the whole store",
-    "copy_submission": "layer blocks of 64 tokens, one submission each, on all queues of all GPUs",
-}
+"""What is said of a capacity that is more than what all nodes of the side have together."""
 
 
 def exact_storage(side: tuple[str, Hardware]) -> Any:
@@ -501,7 +506,7 @@ def exact_storage(side: tuple[str, Hardware]) -> Any:
 def _charged(resource: Resource, name: str) -> int:
     """How often a charge of the step table falls on a resource; for shared links those that may."""
     if resource.name == "storage_backend":
-        return int(name.endswith("snic_ingress" if resource.detail == "reads" else "snic_egress"))
+        return int(name.endswith("snic_ingress" if resource.detail == message("detail.reads") else "snic_egress"))
     if resource.name in ("pcie_uplink", "numa_link"):
         return int(name.startswith(f"{resource.side}_pcie_"))
     return int(name == resource.name)

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from dualplan.messages import Message
 from dualplan.model.symbolic import Known
 from dualplan.nomenclature import QUANTITIES
 from dualplan.plan.explain.notation import Input
@@ -36,7 +37,7 @@ class Equation(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     kind: str
     group: str
-    title: str
+    title: Message
     symbol: str
     relation: str
     text: str
@@ -47,7 +48,7 @@ class Equation(msgspec.Struct, frozen=True, kw_only=True):
     value: float
     unit: str
     exact: str | None
-    derivation: tuple[str, ...]
+    derivation: tuple[Message, ...]
     inputs: tuple[Input, ...]
     source: str
 

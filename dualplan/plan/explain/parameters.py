@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from dualplan.errors import InputError, did_you_mean
+from dualplan.messages import Message, message
 from dualplan.model.demand import side_memory
 from dualplan.model.symbolic import value_of
 from dualplan.nomenclature import PLACED, QUANTITIES, Quantity
@@ -31,7 +32,7 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     key: str
     unit: str
-    meaning: str
+    meaning: Message
     read: Callable[[Setup], Any]
     put: Callable[[Setup, Any], Setup]
     least: float = 0.0
@@ -58,16 +59,16 @@ def _with_key(hardware: Hardware, key: str, value: Any) -> Hardware:
 
 def _parameter(quantity: Quantity, **values: Any) -> Parameter:
     """A quantity as one that can be asked about."""
-    own = {
+    own: dict[str, Any] = {
         "name": quantity.name,
         "key": quantity.path,
         "unit": quantity.unit,
-        "meaning": quantity.title,
+        "meaning": message(f"parameter.{values.get('name', quantity.name)}"),
         "least": quantity.least,
         "most": quantity.most,
         "whole": quantity.whole,
     }
-    return Parameter(**{**own, **values})
+    return Parameter(**own | values)
 
 
 def _machine(quantity: Quantity, side: str = "") -> Parameter:
@@ -97,7 +98,7 @@ def _machine(quantity: Quantity, side: str = "") -> Parameter:
         quantity,
         name=f"{side}_{quantity.name}",
         key=f"{side}_hardware.{key}",
-        meaning=f"{quantity.title}, {side} side",
+        meaning=message("parameter.of_side", what=message(f"parameter.{quantity.name}"), side=side),
         read=read,
         put=put,
     )
@@ -154,6 +155,7 @@ _READ: dict[str, Callable[[Setup], Any]] = {
 def _nodes(quantity: Quantity) -> Parameter:
     return _parameter(
         quantity,
+        meaning=message("parameter.nodes", side=quantity.path.removesuffix("_nodes")),
         read=lambda setup: getattr(setup, quantity.path),
         put=lambda setup, value: msgspec.structs.replace(setup, **{quantity.path: value}),
     )

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from dualplan.messages import message
 from dualplan.model.latency import touched
 from dualplan.model.passes import pass_time_at_rate, place_taken, time_to_first_token
 from dualplan.model.queueing import read_response_at
@@ -30,7 +31,7 @@ def work_terms(symbols: Symbols, setup: Setup, numbers: Problem) -> Iterator[Ter
     work = (token_work(request, token, hidden, link, new, attention) + attention) * setup.prefill_parallel.tp
     if not same(work, demand.prefill_gpu_seconds):  # where some turns wait for what should hide behind them
         work = known("prefill_gpu_seconds", demand.prefill_gpu_seconds)
-    lines = (f"compute times: {demand.compute_origin}", "an engine's work for a mean turn, on all of its GPUs")
+    lines = (message("assumption.compute_times", origin=demand.compute_origin), message("derivation.work"))
     yield Term("prefill_gpu_seconds", work, "s", lines)
     engine = known("prefill_gpu_seconds", demand.prefill_gpu_seconds) / setup.prefill_parallel.tp
     base, alone = _or_zero(symbols, "pass_base", times.pass_base), 0
@@ -38,11 +39,11 @@ def work_terms(symbols: Symbols, setup: Setup, numbers: Problem) -> Iterator[Ter
         base, share = symbols.known("pass_launch", times.pass_base), symbols.known("expert_share", times.expert_share)
         experts, group = symbols.known("pass_experts", times.pass_experts), setup.prefill_parallel.engine.dp
         engines = symbols.known("expert_ranks", group, "prefill")
-        touching = ("with the experts that one turn on each engine of a group touches",)
+        touching = (message("derivation.touched"),)
         yield Term("pass_base", base + experts * touched(share, new * engines), "s", touching)
         alone = experts * touched(share, new)
     idle = _or_zero(symbols, "pass_base", times.pass_idle)
-    yield Term("prefill_latency", pass_time(base, alone, engine, idle), "s", ("a pass that holds this turn alone",))
+    yield Term("prefill_latency", pass_time(base, alone, engine, idle), "s", (message("derivation.lone_pass"),))
 
 
 def attention_of_pairs(setup: Setup) -> Any:
@@ -61,18 +62,18 @@ def waiting_terms(symbols: Symbols, setup: Setup, problem: Problem, turns_per_s:
     if passes.prefill_bytes:
         held["prefill_turns"] = prefill_turns(setup, demand)
     for name, value in held.items():
-        yield Term(name, value, "1", ("room over what a turn takes; of turns that differ half a one is left over",))
+        yield Term(name, value, "1", (message("derivation.held_turns"),))
     most = min((known(name, value_of(value)) for name, value in held.items()), key=value_of)
     passing = pass_time_at_rate(flow.base, flow.work, flow.excess, turns_per_s / flow.engines)
-    yield Term("pass_time", passing, "s", ("a pass holds the turns that arrive during it; its slowest engine decides",))
+    yield Term("pass_time", passing, "s", (message("derivation.pass_time"),))
     passing, reading = known("pass_time", value_of(passing)), 0.0
     if flow.reads:
         reading = read_response_at(flow.read_service, flow.read_variation, turns_per_s, flow.nics, most)
-        yield Term("read_response", reading, "s", ("a closed queue of the turns that may be under way",))
+        yield Term("read_response", reading, "s", (message("derivation.closed_queue"),))
         reading = known("read_response", value_of(reading))
     first = time_to_first_token(passing, reading)
     place = place_taken(passing, first, flow.handover)
-    lines = ("from a place falling free to the start of decode: half a pass, to the first token, the hand-over",)
+    lines = (message("derivation.place"),)
     yield Term("place_time", place, "s", lines)
     for name, rate in problem.filling.items():
         if value_of(rate) < math.inf:
@@ -80,7 +81,7 @@ def waiting_terms(symbols: Symbols, setup: Setup, problem: Problem, turns_per_s:
             turns = value_of(held[f"{side}_turns"])
             # how long a turn stays depends on the rate itself, which is found by search
             stay = known(f"{side}_stay", turns / value_of(rate))
-            lines = ("Little's law with as many turns as fit; their stay at this rate is found by search",)
+            lines = (message("derivation.stay"),)
             yield Term(f"{name}_rate", known(f"{side}_turns", turns) / stay, "1/s", lines)
 
 

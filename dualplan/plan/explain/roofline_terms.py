@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from dualplan.messages import Message, message
 from dualplan.model.demand import MeanTurn, decode_context
 from dualplan.model.roofline import (
     NVLINK_SHARE,
@@ -30,11 +31,11 @@ class Term(msgspec.Struct, frozen=True):
     name: str
     value: Any
     unit: str
-    lines: tuple[str, ...]
+    lines: tuple[Message, ...]
 
 
 _FIELDS = {
-    "hbm": "hbm_bandwidth",
+    "hbm": "hbm_rate",
     "weights": "dense_bytes",
     "experts": "expert_bytes",
     "dense_time": "dense_time",
@@ -69,25 +70,20 @@ def roofline_terms(symbols: Symbols, setup: Setup) -> Iterator[Term]:
     scores = symbols.known("decode_attention_time", _in_steps(turns, other.decode_attention))
     second = _constants(symbols, decode_constants(shipped, own[1], other), shipped, "decode")
     d = decode_step(_rank(symbols, other, "decode", cache=Curve(cache), decode_attention=Curve(scores)), second)
-    counted = "kernels, bytes and FLOPs counted from the model, constants fitted to measured runs"
-    for name, value, line in (
-        ("pass_launch", p.base, "launches of the host, weights from HBM, latencies of collectives"),
-        ("pass_experts", p.experts, "routed experts from HBM, and rows that fill their tiles"),
-        ("per_request", p.per_request, "the head, for the last token"),
-        ("per_token", p.per_token, "products with weights at their share of the peak, vectors through HBM"),
-        ("per_token_hidden", p.per_token_hidden, "dispatch and combine"),
-        ("per_token_link", p.per_token_link, "all-reduces of the layers"),
-        ("pair_time", p.attention.value(0), "at the share of the peak that attention reaches in a prefill"),
-        ("decode_step_base_s", d.base, "kernels of a replayed graph, weights from HBM, latencies of collectives"),
-        ("decode_step_experts_s", d.experts, "all routed experts of a GPU from HBM"),
-        (
-            "decode_step_per_sequence_s",
-            d.slope + d.cache.value(0),
-            "bookkeeping, products, vectors, cache, collectives",
-        ),
+    for name, value in (
+        ("pass_launch", p.base),
+        ("pass_experts", p.experts),
+        ("per_request", p.per_request),
+        ("per_token", p.per_token),
+        ("per_token_hidden", p.per_token_hidden),
+        ("per_token_link", p.per_token_link),
+        ("pair_time", p.attention.value(0)),
+        ("decode_step_base_s", d.base),
+        ("decode_step_experts_s", d.experts),
+        ("decode_step_per_sequence_s", d.slope + d.cache.value(0)),
     ):
         if value:
-            yield Term(name, value, "s", (line, counted))
+            yield Term(name, value, "s", (message(f"roofline.{name}"), message("roofline.counted")))
 
 
 def _in_steps(turns: MeanTurn, curve: Curve) -> Any:

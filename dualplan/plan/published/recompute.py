@@ -314,8 +314,8 @@ def _latency(given: records.Latency) -> float:
 
 @cache
 def _highest_rate(deployment: records.Deployment, mode: Mode) -> float:
+    from dualplan.serving.capacity import find_capacity
     from dualplan.serving.cluster import cluster
-    from dualplan.serving.run import find_capacity
     from dualplan.spec.run import RunSpec
 
     drawn = _drawn(deployment.workload)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from dualplan.messages import Message, message
 from dualplan.spec.hardware import Hardware, source_of
 
 
@@ -35,20 +36,20 @@ def node_price(hardware: Hardware, prices: Prices, extra_snics: int = 0) -> floa
     return cost.price / prices.lifetime_hours + prices.energy * (cost.power or 0.0) / 1000 + more
 
 
-def price_origin(hardware: Hardware, prices: Prices) -> str:
+def price_origin(hardware: Hardware, prices: Prices) -> Message:
     """Where the price of a node-hour comes from, or why there is none."""
     cost = hardware.cost
     if hardware.name in prices.per_hour:
-        return "given"
+        return message("price.given")
     if cost.price_per_hour is not None:
-        return "rent, of the profile"
+        return message("price.rent")
     if cost.price is None:
-        return "no price known"
+        return message("price.unknown")
     if prices.lifetime_hours is None:
-        return "a purchase price only: give a lifetime to compare it"
+        return message("price.no_lifetime")
     if prices.energy and cost.power is None:
-        return "power unknown, so its energy cannot be paid"
-    return "purchase, written off evenly"
+        return message("price.no_power")
+    return message("price.purchase")
 
 
 def price_source(hardware: Hardware, prices: Prices) -> str | None:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualplan.errors import InputError
+from dualplan.messages import Message, message
 from dualplan.model.kv import kv_total_bytes_per_token
 from dualplan.model.storage import agents_in_flight, working_set_bytes
 from dualplan.plan.purchase.cost import Prices, node_price
@@ -31,9 +32,8 @@ from dualplan.steady.answer import Evaluation, evaluate
 from dualplan.steady.grid import evaluate_grid
 from dualplan.steady.problem import build
 from dualplan.steady.reasons import misfits
-from dualplan.steady.resources import TITLES
+from dualplan.steady.resources import title
 from dualplan.steady.setup import prepare
-from dualplan.units import significant
 
 FIRST_POINTS = 4
 """Points of a kind that are evaluated first."""
@@ -160,7 +160,7 @@ class Miss(msgspec.Struct, frozen=True, kw_only=True):
     share: float
     prefill_nodes: int | None
     decode_nodes: int | None
-    reasons: tuple[str, ...]
+    reasons: tuple[Message, ...]
 
 
 STAGES = ("spare", "range", "rate", "slo", "memory", "parallel")
@@ -333,12 +333,13 @@ class _Search:
         """
         if not len(self.place):
             sides = {hardware.name for _, hardware in self.kind.scenario.sides}
-            limits = [f"{n} {name}" for name, n in self.wanted.available.items() if name in sides]
-            text = f"No deployment is left to try: {', '.join(limits) or 'no node'} can be had."
-            return Miss(kind=self.kind, stage="rate", share=0.0, prefill_nodes=None, decode_nodes=None, reasons=(text,))
+            available = self.wanted.available.items()
+            limits = [message("miss.limit", nodes=n, hardware=name) for name, n in available if name in sides]
+            why = message("miss.none_left", limits=tuple(limits) or (message("miss.no_node"),))
+            return Miss(kind=self.kind, stage="rate", share=0.0, prefill_nodes=None, decode_nodes=None, reasons=(why,))
         stage, best = self._nearest()
         p, d, turns = int(self.prefill[best]), int(self.decode[best]), float(np.nan_to_num(self.turns[best]))
-        fault = str(self.bounds.error[best])
+        fault = self.bounds.error[best]
         return Miss(
             kind=self.kind,
             stage=stage,
@@ -386,27 +387,26 @@ class _Search:
             start, size = start + size, GROWTH * size
         return best
 
-    def _reasons(self, stage: str, p: int, d: int, turns: float, bottleneck: str) -> tuple[str, ...]:
+    def _reasons(self, stage: str, p: int, d: int, turns: float, bottleneck: str) -> tuple[Message, ...]:
         scenario, wanted = self.kind.scenario, self.wanted
         name = f"{p}P{d}D"
         if stage == "spare":
-            down = "one node" if wanted.spare == 1 else f"{wanted.spare} nodes"
-            return (f"{name} carries the demand, but not with {down} of a side down, up to {wanted.max_nodes} nodes.",)
+            down = message("miss.one_node") if wanted.spare == 1 else message("miss.nodes", nodes=wanted.spare)
+            return (message("miss.spare", split=name, down=down, most=wanted.max_nodes),)
         if stage == "rate":
-            share = turns / self.needed
-            bound = TITLES.get(bottleneck, "")
-            text = f"The most is {significant(turns)} turns/s ({name}, {100 * share:.3g} % of what is asked"
-            text += f", bound by {bound})" if bound else ")"
+            bound = message("miss.bound", resource=title(bottleneck)) if bottleneck else ""
             limit = min((wanted.available.get(h.name, wanted.max_nodes) for _, h in scenario.sides), default=0)
-            where = f"up to {wanted.max_nodes} nodes" if limit >= wanted.max_nodes else "with the nodes that can be had"
-            return (f"{text} {where}.",)
+            up_to = message("miss.up_to", nodes=wanted.max_nodes)
+            where = up_to if limit >= wanted.max_nodes else message("miss.available")
+            share = turns / self.needed
+            return (message("miss.rate", turns=turns, split=name, share=share, bound=bound, where=where),)
         if stage == "memory":
             setup = prepare(scenario, p, d)
             return tuple(misfits(setup, build(setup, scenario.settings.mode)).values())
         reasons = evaluate(without_demand(scenario), p, d).reasons
         if stage == "range":
-            return (f"{name} carries the demand. " + " ".join(reasons),)
-        return tuple(reason for reason in reasons if reason.startswith(("TTFT", "TPOT")))
+            return (message("miss.range", split=name, reasons=reasons),)
+        return tuple(reason for reason in reasons if reason.code in ("reason.ttft", "reason.tpot"))
 
 
 def points_of(kind: Kind, wanted: Wanted) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualplan.errors import InputError
+from dualplan.messages import Message
 from dualplan.model.closed_form import Constraint
 from dualplan.model.closed_form_arrays import feasible_ranges
 from dualplan.model.demand import SideMemory
@@ -23,6 +24,7 @@ from dualplan.spec.choices import SINGLE_SIDED
 from dualplan.spec.fitted_sets import fitted
 from dualplan.spec.parallel import Parallel
 from dualplan.spec.scenario import Scenario
+from dualplan.steady.grid import lines_of
 from dualplan.steady.problem import build
 from dualplan.steady.ranges import constraints
 from dualplan.steady.reasons import misfits
@@ -68,7 +70,7 @@ class _Side:
     """One side of some scenarios: what hosts the model by node count (or why nothing does), halves by (ep, tp)."""
 
     def __init__(self) -> None:
-        self.hosts: dict[int, tuple[Parallel, SideMemory] | str] = {}
+        self.hosts: dict[int, tuple[Parallel, SideMemory] | Message] = {}
         self.halves: dict[tuple[int, int], Half] = {}
         self._ends: dict[tuple[float, float, int], tuple[list[float], list[float], list[float]]] = {}
 
@@ -121,10 +123,10 @@ def bounds(scenario: Scenario, prefill_nodes: Counts, decode_nodes: Counts, know
     good = error == ""
     if not good.any():
         return Bounds(turns_per_s=np.zeros(len(error)), fits=good, maybe_slo=good, maybe_inside=good, error=error)
-    hosts = [next(host for host in side.hosts.values() if not isinstance(host, str)) for side in sides]
+    hosts = [next(host for host in side.hosts.values() if not isinstance(host, Message)) for side in sides]
     for name, side in zip(SIDES, sides, strict=True):
         for host in list(side.hosts.values()):
-            if not isinstance(host, str) and _key(host) not in side.halves:
+            if not isinstance(host, Message) and _key(host) not in side.halves:
                 pair = (host, hosts[1]) if name == "prefill" else (hosts[0], host)
                 side.halves[_key(host)] = _half(scenario, name, pair)
     prefill, decode = _Points(sides[0], prefill_nodes), _Points(sides[1], decode_nodes)
@@ -149,7 +151,7 @@ class _Points:
         places = {key: index for index, key in enumerate(side.halves)}
         of_count = np.full(int(nodes.max()) + 1, -1, dtype=np.int64)
         for count, host in side.hosts.items():
-            if count < len(of_count) and not isinstance(host, str):
+            if count < len(of_count) and not isinstance(host, Message):
                 of_count[count] = places[_key(host)]
         self._of_point = of_count[nodes]
 
@@ -176,9 +178,9 @@ def _host(scenario: Scenario, name: Path, nodes: Counts, side: _Side, error: NDA
             try:
                 side.hosts[count] = hosting(scenario, name, count, fit)
             except InputError as fault:
-                side.hosts[count] = str(fault)
+                side.hosts[count] = lines_of(fault)
         host = side.hosts[count]
-        if isinstance(host, str):
+        if isinstance(host, Message):
             error[(nodes == count) & (error == "")] = host
 
 

@@ -10,6 +10,7 @@ from fractions import Fraction
 import msgspec
 
 from dualplan.errors import InputError
+from dualplan.messages import Message, message
 from dualplan.model.throughput import Rate, Use, best_split
 from dualplan.nomenclature import QUANTITIES
 from dualplan.plan.purchase.cost import Prices, node_price
@@ -69,7 +70,7 @@ class Upgrade(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     key: str
-    title: str
+    title: Message
     change: str
     upgraded_nodes: int
     prefill_nodes: int
@@ -94,7 +95,7 @@ class Upgrades(msgspec.Struct, frozen=True, kw_only=True):
     ladder: tuple[Rung, ...]
     duals: tuple[Dual, ...]
     upgrades: tuple[Upgrade, ...]
-    unknown: tuple[str, ...] = ()
+    unknown: tuple[Message, ...] = ()
 
 
 def ladder_of(problem: Problem) -> tuple[Rung, ...]:
@@ -161,7 +162,7 @@ def upgrades(
     problem = build(setup, scenario.settings.mode)
     missing = misfits(setup, problem)
     if missing:
-        raise InputError("--upgrades", "the deployment has no rate to raise. " + " ".join(missing.values()))
+        raise InputError("--upgrades", "the deployment has no rate to raise. " + " ".join(map(str, missing.values())))
     rate = solve(problem)
     turns = float(rate.turns_per_s or 0.0)
     duals = dual_values(problem)
@@ -186,7 +187,7 @@ class _Option(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     key: str
-    title: str
+    title: Message
     change: str
     scenario: Scenario
     prefill_nodes: int
@@ -201,17 +202,19 @@ def _options(setup: Setup) -> list[_Option | None]:
     alike = scenario.hardware == scenario.decode_hardware
     sides: list[tuple[str, ...]] = [("prefill", "decode"), ("prefill",), ("decode",)]
     options: list[_Option | None] = []
-    for key, title, change in PARTS:
-        options += [_part(setup, key, title, change, chosen) for chosen in sides]
+    for key, change in PARTS:
+        options += [_part(setup, key, change, chosen) for chosen in sides]
     for side in ("prefill", "decode"):
         more = {"prefill_nodes": setup.prefill_nodes, "decode_nodes": setup.decode_nodes}
         before = more[f"{side}_nodes"]
         more[f"{side}_nodes"] += 1
-        name = "" if alike else f" ({dict(scenario.sides)[side].name})"
+        machine = dict(scenario.sides)[side].name
         options.append(
             _Option(
                 key=f"{side}_nodes",
-                title=f"one more {side} node{name}",
+                title=message("upgrade.node", side=side)
+                if alike
+                else message("upgrade.node_of", side=side, hardware=machine),
                 change=f"{before} -> {before + 1}",
                 scenario=scenario,
                 **more,
@@ -223,7 +226,7 @@ def _options(setup: Setup) -> list[_Option | None]:
         options.append(
             _Option(
                 key="balance",
-                title="storage NICs in perfect balance",
+                title=message("upgrade.balance"),
                 change=f"{balance:g} -> 1",
                 scenario=msgspec.structs.replace(scenario, settings=settings),
                 prefill_nodes=setup.prefill_nodes,
@@ -237,7 +240,7 @@ def _options(setup: Setup) -> list[_Option | None]:
 Change = Callable[[Hardware], tuple[Hardware, str] | None]
 
 
-def _part(setup: Setup, key: str, title: str, change: Change, sides: tuple[str, ...]) -> _Option | None:
+def _part(setup: Setup, key: str, change: Change, sides: tuple[str, ...]) -> _Option | None:
     """A part of every node of some sides changed; None where a side lacks it or cannot have more."""
     scenario = setup.scenario
     fields = {"prefill": "hardware", "decode": "decode_hardware"}
@@ -249,10 +252,11 @@ def _part(setup: Setup, key: str, title: str, change: Change, sides: tuple[str, 
             return None
         replaced[fields[side]] = changed[0]
         texts.append(changed[1])
-    where = "every node" if len(sides) == 2 else f"each {sides[0]} node"
+    part = message(f"upgrade.{key}")
+    each = message("upgrade.each_node", part=part, side=sides[0])
     return _Option(
         key=key if len(sides) == 2 else f"{sides[0]}_{key}",
-        title=f"{title} on {where}",
+        title=message("upgrade.every_node", part=part) if len(sides) == 2 else each,
         change=", ".join(dict.fromkeys(texts)),
         scenario=msgspec.structs.replace(scenario, **replaced),
         prefill_nodes=setup.prefill_nodes,
@@ -315,17 +319,17 @@ def _both_sockets(hardware: Hardware) -> tuple[Hardware, str] | None:
     return msgspec.structs.replace(hardware, dram=more), f"{dram.buffer_sockets} -> {dram.sockets} sockets"
 
 
-PARTS: tuple[tuple[str, str, Change], ...] = (
-    ("snic_count", "one more storage NIC", _one_more_snic),
-    ("cnic_rate", "compute NICs one step faster", _next_cnic),
-    ("dram_bandwidth", "10 % more DRAM bandwidth", _scaled("dram_bandwidth")),
-    ("buffer_sockets", "KV buffers on all sockets", _both_sockets),
-    ("gpu_flops", "10 % more GPU compute", _faster_gpu),
-    ("hbm_bandwidth", "10 % more HBM bandwidth", _scaled("hbm_bandwidth")),
-    ("hbm_capacity", "10 % more HBM", _scaled("hbm_capacity")),
-    ("kv_buffer", "10 % more host memory for KV", _scaled("kv_buffer")),
+PARTS: tuple[tuple[str, Change], ...] = (
+    ("snic_count", _one_more_snic),
+    ("cnic_rate", _next_cnic),
+    ("dram_bandwidth", _scaled("dram_bandwidth")),
+    ("buffer_sockets", _both_sockets),
+    ("gpu_flops", _faster_gpu),
+    ("hbm_bandwidth", _scaled("hbm_bandwidth")),
+    ("hbm_capacity", _scaled("hbm_capacity")),
+    ("kv_buffer", _scaled("kv_buffer")),
 )
-"""Parts of a node: key, words, the changed node and what changes in words."""
+"""Parts of a node: key, the changed node and what changes."""
 
 
 def _evaluated(setup: Setup, problem: Problem, turns: float, prices: Prices, option: _Option) -> Upgrade:

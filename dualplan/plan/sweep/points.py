@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dualplan import __version__
 from dualplan.errors import DualplanError, InfeasibleError, InputError, refuse
+from dualplan.messages import text
 from dualplan.model.demand import mean_turn
 from dualplan.plan.assumptions import scenario_sha256
 from dualplan.plan.sweep.simulated_point import SIMULATED_KEYS, simulate_point
@@ -338,7 +339,7 @@ def grid_columns(scenario: Scenario, grid: Grid) -> Columns:
         if wanted is not None:
             columns["demand.utilization"] = wanted / rate
             columns["feasible"] = feasible & (wanted <= rate)
-    columns["reasons"] = grid.why_not
+    columns["reasons"] = _in_words(grid.why_not)
     columns["gpus"] = (
         grid.prefill_nodes * scenario.hardware.gpu.count + grid.decode_nodes * scenario.decode_hardware.gpu.count
     )
@@ -346,7 +347,16 @@ def grid_columns(scenario: Scenario, grid: Grid) -> Columns:
         columns = {name: np.where(answered, values.astype(object), None) for name, values in columns.items()}
     error = grid.error.copy()
     error[answered] = None
-    return {**columns, "error": error}
+    return {**columns, "error": _in_words(error)}
+
+
+def _in_words(found: NDArray[np.object_]) -> NDArray[np.object_]:
+    """Messages of points, or several of them each, as text; the same object is said once."""
+    said: dict[int, str | None] = {id(None): None}
+    for one in found:
+        if id(one) not in said:
+            said[id(one)] = "; ".join(map(text, one)) if isinstance(one, tuple) else text(one)
+    return np.array([said[id(one)] for one in found], dtype=object)
 
 
 def _throughput(rate: Any, turns_of_agent: float, tokens: tuple[float, float, float]) -> Columns:
@@ -383,6 +393,6 @@ def row_of(answer: Evaluation) -> dict[str, Any]:
     }
     if answer.demand_check is not None:
         row["demand.utilization"] = answer.demand_check.utilization
-    row["reasons"] = "; ".join(answer.why_not) or None
+    row["reasons"] = "; ".join(map(text, answer.why_not)) or None
     gpus = scenario.hardware.gpu.count, scenario.decode_hardware.gpu.count
     return {**row, "gpus": answer.prefill_nodes * gpus[0] + answer.decode_nodes * gpus[1]}

@@ -38,8 +38,8 @@ def simulate_point(scenario: Scenario, spec: RunSpec, pairs: Mapping[str, str]) 
     job ended. Raises InputError, and InfeasibleError where weights or a context do not fit.
     """
     from dualplan.plan.simulation import lay_out, simulate
+    from dualplan.serving.capacity import find_capacity
     from dualplan.serving.result import misses
-    from dualplan.serving.run import find_capacity
 
     own: dict[str, Any] = {key: factor(pairs[key], key) for key in SCALES if key in pairs}
     if not spec.find_capacity and "agents" in pairs:
@@ -79,7 +79,7 @@ def simulate_point(scenario: Scenario, spec: RunSpec, pairs: Mapping[str, str]) 
 
 
 def _in_words(missed: Sequence[Miss]) -> str | None:
-    return "; ".join(miss.text for miss in missed) or None
+    return "; ".join(str(miss.text) for miss in missed) or None
 
 
 @lru_cache(maxsize=16)

@@ -319,7 +319,7 @@ def throughput_section(review: Review, labels: Labels, prefix: str) -> Section:
         if own:
             marked.append(index)
         inside = say("word.yes") if splits.inside_range[index] else say("word.no")
-        fault = str(splits.error[index])
+        fault = splits.error[index]
         binds = Prose(fault) if fault else resource(str(splits.bottleneck[index]) or None)
         cells = (turns(float(splits.turns_per_s[index])), binds, inside)
         rows.append(((name, " ", say("modes.chosen")) if own else name, *cells))

@@ -184,7 +184,7 @@ def losses_table(review: Review) -> Block:
 def assumptions_section(review: Review) -> Section:
     """Every assumption, and the source of every figure that went in."""
     answer = review.answer
-    notes = tuple(Prose(text) for text in assumptions(answer))
+    notes = tuple(Prose(one) for one in assumptions(answer))
     rows = [(Typed(entry["key"]), Name(entry["source"], SOURCE_LENGTH)) for entry in sources(answer.scenario)]
     listed = table(say("sources.caption"), (say("column.input"), say("column.source")), rows, "ll")
     return Section(

@@ -21,6 +21,7 @@ from dualplan.report.blocks import (
     Section,
     Text,
     Typed,
+    prose,
     say,
     table,
 )
@@ -108,7 +109,7 @@ def upgrades_section(review: Review, labels: Labels, prefix: str) -> Section:
     try:
         found = upgrades(answer.scenario, answer.prefill_nodes, answer.decode_nodes, prices=review.prices)
     except InputError as error:  # a given parallelism that more nodes cannot host
-        return Section("upgrades", say("title.upgrades"), (Paragraph(Prose(str(error)), "note"),))
+        return Section("upgrades", say("title.upgrades"), (Paragraph(prose(error.messages or error.problems), "note"),))
     blocks: list[Block] = []
     if answer.scenario.variants:
         blocks.append(Paragraph(say("upgrades.usual_nodes"), "note"))

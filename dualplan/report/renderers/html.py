@@ -7,18 +7,17 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from dualplan.errors import printable
-from dualplan.report.blocks import Document, Formula, Name, Prose, Say, Typed, figures
+from dualplan.messages import Message
+from dualplan.messages import text as in_words
+from dualplan.report.blocks import Document, Formula, Name, Prose, Typed, figures
 from dualplan.report.figures.drawing import themed
 from dualplan.report.output import clean
-from dualplan.report.renderers.words import Words, shortened
+from dualplan.report.renderers.words import LONGEST_TITLE, Words, shortened
 
 if TYPE_CHECKING:
     from markupsafe import Markup
 
     from dualplan.report.capacity_review.labels import Labels
-
-LONGEST_TITLE = 2000
-"""Characters that the tooltip of a shortened name holds."""
 
 
 def html(document: Document, labels: Labels) -> str:
@@ -49,9 +48,8 @@ class HtmlWords(Words):
     def text(self, text: Any) -> Markup:
         from markupsafe import Markup, escape
 
-        if isinstance(text, Say):
-            values = {key: self.text(value) for key, value in text.values.items()}
-            return Markup(escape(self.label(text.key))).format(**values)
+        if isinstance(text, Message):
+            return self.text(self.parts(text))
         if isinstance(text, Name):
             shown = shortened(text)
             whole = printable(text.text)[:LONGEST_TITLE]
@@ -61,8 +59,8 @@ class HtmlWords(Words):
             said = self.said(text)
             if said is not None:
                 return self.text(said)
-            language = Markup(' lang="en"') if self.labels and self.labels.language != "en" else ""
-            return Markup('<span dir="auto"{}>{}</span>').format(language, printable(text.text))
+            language = Markup(' lang="en"') if self.language != "en" else ""
+            return Markup('<span dir="auto"{}>{}</span>').format(language, printable(in_words(text.text)))
         if isinstance(text, Typed):
             return Markup('<code dir="ltr">{}</code>').format(printable(text.text))
         if isinstance(text, tuple):

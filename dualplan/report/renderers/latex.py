@@ -46,7 +46,7 @@ def latex_document(title: str, groups: Iterable[tuple[str, Sequence[Equation]]],
     for about, members in groups:
         lines.append(r"\section{" + latex_text(about) + "}")
         for equation in members:
-            lines.append(r"\subsection*{" + latex_text(equation.title) + "}")
+            lines.append(r"\subsection*{" + latex_text(str(equation.title)) + "}")
             relation = RELATIONS[equation.relation]
             rows = [_aligned(equation, relation)]
             if not equation.latex.endswith(f" {equation.substituted_latex}"):
@@ -54,7 +54,7 @@ def latex_document(title: str, groups: Iterable[tuple[str, Sequence[Equation]]],
             lines += [r"\begin{align*}", " \\\\\n".join(rows), r"\end{align*}"]
             if equation.derivation:
                 lines.append(r"\begin{itemize}")
-                lines += [r"\item " + latex_text(line) for line in equation.derivation]
+                lines += [r"\item " + latex_text(str(line)) for line in equation.derivation]
                 lines.append(r"\end{itemize}")
     lines += [r"\section*{Symbols}", r"\begin{itemize}"]
     for entry in symbols:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from string import Formatter
 from typing import TYPE_CHECKING, Any
 
 from dualplan.errors import printable
-from dualplan.report.blocks import Block, Document, Formula, Name, Prose, Say, Section, Typed, figures
+from dualplan.messages import Message
+from dualplan.messages import text as in_words
+from dualplan.report.blocks import Block, Document, Formula, Name, Prose, Section, Typed, figures
 from dualplan.report.renderers.words import Words, shortened
 
 if TYPE_CHECKING:
@@ -112,10 +113,12 @@ class _Markdown:
         return f"{picture}\n\n{_details(self.words.label('document.figure_data'), self.table(block.table))}"
 
     def equation(self, block: Any) -> str:
-        lines = [f"**{self.t(block.title)}**", "", f"$${block.latex}$$", ""]
-        lines += [f"$${block.latex_numbers}$$", ""] if block.latex_numbers else []
-        lines += [self.t(block.numbers), ""] if block.numbers else []
-        return "\n".join(lines + [f"- {self.t(line)}" for line in block.derivation])
+        name = f" ({_code_span(block.name)})" if block.name else ""
+        numbers = f"$${block.latex_numbers}$$" if block.latex_numbers else self.t(block.numbers)
+        lines = [self.t(line) for line in block.derivation]
+        lines += [f"source: {self.t(block.source)}"] if block.source else []
+        parts = [f"**{self.t(block.title)}{name}**", f"$${block.latex}$$", numbers]
+        return "\n\n".join([*filter(None, parts), "\n".join(f"- {line}" for line in lines)])
 
     def code(self, block: Any) -> str:
         return f"```sh\n{block.text}\n```"
@@ -138,15 +141,14 @@ class MarkdownWords(Words):
     """What Markdown would read as markup is escaped; names with other directions are isolated by characters."""
 
     def text(self, text: Any) -> str:
-        if isinstance(text, Say):
-            pieces = Formatter().parse(self.label(text.key))
-            return "".join(_marked(said) + (self.text(text.values[key]) if key else "") for said, key, *_ in pieces)
+        if isinstance(text, Message):
+            return self.text(self.parts(text))
         if isinstance(text, Name):
             shown = _marked(shortened(text))
             return f"\u2068{shown}\u2069" if _has_right_to_left(shown) else shown
         if isinstance(text, Prose):
             said = self.said(text)
-            return _marked(printable(text.text)) if said is None else self.text(said)
+            return _marked(printable(in_words(text.text))) if said is None else self.text(said)
         if isinstance(text, Typed):
             return _code_span(printable(text.text))
         if isinstance(text, Formula):

@@ -70,11 +70,19 @@ class _Terminal:
 
     def facts(self, block: Any) -> None:
         for key, text in block.items:
-            self.wrapped((f"{key:<{block.room}}" if key else "") + self.plain(text), hanging=block.room)
+            self.wrapped((f"{key:<{block.room}}" if key else "") + self.plain(text), "", block.indent, block.room)
 
     def bullets(self, block: Any) -> None:
         for item in block.items:
             self.wrapped(f"- {self.plain(item)}", STYLES[block.role])
+
+    def equation(self, block: Any) -> None:
+        self.wrapped(self.plain(block.title), STYLES["lead"], hanging=4)
+        self.wrapped(block.text, hanging=4)
+        if block.numbers:
+            self.wrapped(block.numbers, indent=4, hanging=4)
+        for line in block.derivation:
+            self.wrapped(f"- {self.plain(line)}", STYLES["note"])
 
     def drawing(self, block: Any) -> None:
         for line in block.draw(self.width - block.indent):
@@ -110,7 +118,9 @@ class _Terminal:
         styles = [MARKED if index in block.marked else None for index in range(len(rows))]
         head = STYLES[block.head]
         wraps_at = wraps if wraps >= 0 else None
-        print_table(self.console, header, rows, align, indent="  ", wraps=wraps_at, head=head, styles=styles)
+        print_table(
+            self.console, header, rows, align, indent=" " * block.indent, wraps=wraps_at, head=head, styles=styles
+        )
 
     def _table(self, block: Any, header: list[str], rows: list[list[str]]) -> None:
         from rich.padding import Padding
@@ -143,10 +153,10 @@ class _Terminal:
         for index, row in enumerate(rows):
             cells = [*row, bars[index]] if bars else row
             table.add_row(*cells, style=MARKED if index in block.marked else None)
-        self.console.print(Padding(table, (0, 0, 0, 2), expand=False), width=self.width)
+        self.console.print(Padding(table, (0, 0, 0, block.indent), expand=False), width=self.width)
 
 
-KINDS = ("paragraph", "facts", "gap", "bullets", "drawing", "code", "table")
+KINDS = ("paragraph", "facts", "gap", "bullets", "equation", "drawing", "code", "table")
 """The kinds that commands make; the others belong to reports."""
 
 

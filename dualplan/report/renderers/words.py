@@ -5,10 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dualplan.errors import printable
-from dualplan.report.blocks import Formula, Name, Prose, Say, Text, Typed
+from dualplan.messages import Language, Message, parts, sentence
+from dualplan.messages import text as in_words
+from dualplan.report.blocks import Formula, Name, Prose, Text, Typed
 
 if TYPE_CHECKING:
     from dualplan.report.capacity_review.labels import Labels
+
+LONGEST_TITLE = 2000
+"""Characters of a name that are kept where it can be shown whole."""
 
 
 def shortened(name: Name) -> str:
@@ -17,37 +22,39 @@ def shortened(name: Name) -> str:
     return text if len(text) <= name.longest else f"{text[: name.longest - 20]}… ({len(text):,})"
 
 
+def _name(text: str) -> Text:
+    return printable(text) if text.isascii() else Name(text, LONGEST_TITLE)
+
+
 class Words:
-    """Texts in one language, as plain text."""
+    """Texts in one language, as plain text; English where no language is chosen."""
 
     def __init__(self, labels: Labels | None = None) -> None:
-        self.labels = labels
+        self.language: Language = labels.language if labels is not None else "en"
 
     def said(self, prose: Prose) -> Text | None:
-        """A sentence of the program in the language of the report; None where it stays as it is."""
-        if self.labels is None or self.labels.language == "en":
+        """A message in the language of the report, names in it apart; None for what is in English."""
+        if self.language == "en" or isinstance(prose.text, str):
             return None
-        from dualplan.report.capacity_review.phrases import chinese
+        return tuple(parts(prose.text, self.language, _name))
 
-        return chinese(prose.text)
+    def parts(self, message: Message) -> Text:
+        """A message in the language of the report, its values as they are."""
+        return tuple(parts(message, self.language))
 
-    def label(self, key: str) -> str:
-        """A sentence of the table of labels, in English where no language is chosen."""
-        if self.labels is None:
-            from dualplan.report.capacity_review.labels import Labels
-
-            self.labels = Labels("en")
-        return self.labels[key]
+    def label(self, code: str) -> str:
+        """A sentence of the catalogue."""
+        return sentence(code, self.language)
 
     def plain(self, text: Any) -> str:
         """A text without any markup, for titles and attributes."""
-        if isinstance(text, Say):
-            return self.label(text.key).format(**{key: self.plain(value) for key, value in text.values.items()})
+        if isinstance(text, Message):
+            return self.plain(self.parts(text))
         if isinstance(text, Name):
             return shortened(text)
         if isinstance(text, Prose):
             said = self.said(text)
-            return printable(text.text) if said is None else self.plain(said)
+            return printable(in_words(text.text)) if said is None else self.plain(said)
         if isinstance(text, (Typed, Formula)):
             return printable(text.text)
         if isinstance(text, tuple):
