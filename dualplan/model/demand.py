@@ -12,15 +12,15 @@ from typing import Any
 
 import msgspec
 
-from dualplan.messages import Message, message
+from dualplan.messages import Message
 from dualplan.model import collectives, kv
 from dualplan.model.latency import DecodeStep, read_time
 from dualplan.model.memory import kv_bytes_left, kv_share_per_gpu, weight_bytes_per_gpu
 from dualplan.model.passes import excess_work
-from dualplan.model.service_times import BASIC_COPIES, ServiceTimes, pass_time, scale_up_gpus
+from dualplan.model.service_times import BASIC_COPIES, Intervals, ServiceTimes, pass_time, scale_up_gpus
 from dualplan.model.traffic import Bytes
 from dualplan.spec.choices import SINGLE_SIDED, Mode
-from dualplan.spec.hardware import Hardware, source_of
+from dualplan.spec.hardware import Hardware
 from dualplan.spec.model import Model
 from dualplan.spec.parallel import Parallel
 from dualplan.spec.scenario import Scenario, SideName
@@ -64,8 +64,8 @@ class TurnDemand(msgspec.Struct, frozen=True, kw_only=True):
 
     ``prefill_gpu_seconds`` are summed over GPUs, ``prefill_latency`` is the pass of a turn alone [s]. The ``decode_``
     and ``expert_`` fields make the ``step`` of a decode engine. ``passes``: None where prefill is not taken to run in
-    passes. ``sequence_bytes``: KV of a whole sequence at the end of the turn [B]. ``layer_block_bytes``: KV of 64
-    tokens and one layer [B].
+    passes. ``interval``: how sure the times are. ``sequence_bytes``: KV of a whole sequence at the end of the turn [B].
+    ``layer_block_bytes``: KV of 64 tokens and one layer [B].
     """
 
     context: float
@@ -89,6 +89,7 @@ class TurnDemand(msgspec.Struct, frozen=True, kw_only=True):
     expert_share: float = 0.0
     expert_ranks: int = 1
     passes: Passes | None = None
+    interval: Intervals | None = None
 
     @property
     def step(self) -> DecodeStep:
@@ -230,7 +231,7 @@ def turn_demand(
     fixed = kv.state_bytes_per_sequence(model, form) + kv.window_tail_bytes_per_sequence(model, form)
     sequence = per_token * turns.mean(turn.context + turn.append + turn.generated for turn in mix) + fixed
     # engines that run passes together: those of an expert-parallel group; one for dense models
-    group, computed = max(prefill.ep // prefill.tp, 1), turns.mean(turns.computed)
+    group, computed = prefill.engine.dp, turns.mean(turns.computed)
     base, passes = times.pass_base + times.experts_time(computed * group), None
     if base:
         snic = scenario.hardware.snic
@@ -265,7 +266,7 @@ def turn_demand(
         },
         layer_block_bytes=per_token * kv.BLOCK_TOKENS / model.num_layers,
         prefill_gpu_seconds=work * prefill.tp,
-        prefill_latency=pass_time(times.pass_base, times.experts_time(computed), work, times.pass_floor),
+        prefill_latency=pass_time(times.pass_base, times.experts_time(computed), work, times.pass_idle),
         decode_base=steps.decode_base,
         decode_slope=steps.decode_slope + decode_cache(turns, steps),
         decode_quadratic=steps.decode_quadratic,
@@ -273,8 +274,9 @@ def turn_demand(
         expert_share=times.expert_share,
         expert_ranks=times.expert_ranks,
         kv_format=form,
-        compute_origin=_compute_origin(scenario.hardware) if times.name == "roofline" else times.origin,
+        compute_origin=times.origin,
         passes=passes,
+        interval=times.interval,
     )
 
 
@@ -340,9 +342,3 @@ def _longer_generate_more(workload: Workload, mix: tuple[Turn, ...]) -> float:
     generated = sum(turn.weight * turn.generated for turn in mix)
     both = sum(turn.weight * turn.generated * size for turn, size in zip(mix, lengths, strict=True))
     return both / (length * generated) if generated else 1.0
-
-
-def _compute_origin(hardware: Hardware) -> Message:
-    """What the compute times rest on."""
-    source: Message | str = source_of(hardware, "efficiency.prefill") or message("times.no_source")
-    return message("times.roofline", share=hardware.efficiency.prefill, hardware=hardware.name, source=source)

@@ -1,4 +1,4 @@
-"""Times of one turn on otherwise idle hardware, and what decode batches make of them. Roofline with named efficiencies.
+"""Times of one turn on otherwise idle hardware, and what decode batches make of a step.
 
 Times in seconds, sizes in bytes, rates in bytes or FLOPs per second. An *engine* is the group of GPUs that serves
 one sequence
@@ -23,27 +23,6 @@ def read_time(size: Any, rate: Any, time_per_read: Any) -> Any:
 def effective_read_rate(size: Any, rate: Any, time_per_read: Any) -> Any:
     """Rate of a storage NIC that serves such reads one after the other [B/s]."""
     return size / read_time(size, rate, time_per_read)
-
-
-def prefill_gpu_seconds(gemm_flops: Any, attention_flops: Any, gemm_rate: Any, attention_rate: Any) -> Any:
-    """GPU time of the prefill of a turn [GPU s]: GEMMs and attention, each at its reachable rate of one GPU."""
-    return gemm_flops / gemm_rate + attention_flops / attention_rate
-
-
-def decode_base(weight_bytes: Any, hbm_rate: Any, layers: Any, layer_time: Any) -> Any:
-    """Time of a decode step that does not depend on the batch [s]: weights of the GPU from HBM, and a fixed time a
-    layer.
-    """
-    return weight_bytes / hbm_rate + layers * layer_time
-
-
-def decode_slope(
-    kv_bytes: Any, hbm_rate: Any, flops: Any, flop_rate: Any, collective_bytes: Any, cnic_rate: Any
-) -> Any:
-    """Time that one more sequence adds to a decode step of its engine [s]: its KV from HBM, its FLOPs, its
-    collectives.
-    """
-    return kv_bytes / hbm_rate + flops / flop_rate + collective_bytes / cnic_rate
 
 
 def time_per_output_token(base: Any, slope: Any, batch: Any, quadratic: Any = 0) -> Any:
@@ -121,11 +100,11 @@ class DecodeStep(msgspec.Struct, frozen=True, kw_only=True):
     def time(self, batch: Any) -> Any:
         """A step with ``batch`` sequences."""
         step = time_per_output_token(self.base, self.slope, batch, self.quadratic)
-        return step + self.experts * touched(self.share, batch * self.ranks) if self.experts else step
+        return step + self.experts * touched(self.share, batch * self.ranks) if self.share else step
 
     def batch_at(self, tpot: Any) -> Any:
         """Sequences at which a step takes ``tpot``."""
-        if not self._searched:
+        if not self.searched:
             return batch_at_tpot(self._full, self.slope, tpot, self.quadratic)
         return root(lambda batch: self.time(batch) - tpot, 0.0, value_of((tpot - self.base) / self.slope))
 
@@ -144,22 +123,22 @@ class DecodeStep(msgspec.Struct, frozen=True, kw_only=True):
     def batch_at_rate(self, turns_per_s: Any, generated: Any) -> Any:
         """Sequences in decode at a turn rate of an engine, by Little's law; valid up to the highest rate."""
         most = batch_at_turn_rate(self._full, self.slope, turns_per_s, generated, self.quadratic)
-        if not self._searched:
+        if not self.searched:
             return most
         tokens_per_s = value_of(turns_per_s * generated)
         return root(lambda batch: batch - tokens_per_s * self.time(batch), 0.0, value_of(most) * (1 + 1e-9))
 
     def decoding_batch(self, slots: Any, generated: Any, held_before: Any) -> Any:
         """Sequences that decode when ``slots`` hold one each, taken ``held_before`` seconds before it decodes."""
-        if not self._searched:
+        if not self.searched:
             return decoding_batch(self._full, self.slope, slots, generated, held_before)
         return root(lambda b: b + held_before * self.rate_at(b, generated) - slots, 0.0, value_of(slots) * (1 + 1e-9))
 
     @property
-    def _searched(self) -> bool:
-        return bool(self.experts) and not self.quadratic
+    def searched(self) -> bool:
+        return bool(self.share) and not self.quadratic
 
     @property
     def _full(self) -> Any:
         """The base with all experts touched."""
-        return self.base + self.experts if self.experts else self.base
+        return self.base + self.experts if self.share else self.base

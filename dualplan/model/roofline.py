@@ -22,10 +22,12 @@ Sources: shapes of the matrix products; DeepEP (copies of a token); ring all-red
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from dualplan.model.collectives import remote_copies, remote_nodes
 from dualplan.model.compute import index_flops, per_key_flops
@@ -37,9 +39,12 @@ from dualplan.model.kv import (
     kv_total_bytes_per_token,
     state_bytes_per_sequence,
 )
+from dualplan.model.latency import touched
 from dualplan.model.memory import kv_share_per_gpu
-from dualplan.spec.constants import Constants
-from dualplan.spec.hardware import Hardware
+from dualplan.model.service_times import Curve, scale_up_gpus, seen, token_work
+from dualplan.model.service_times import Intervals as ModelIntervals
+from dualplan.spec.constants import Constants, interval_classes, roofline_data, widest
+from dualplan.spec.hardware import Efficiencies, Hardware
 from dualplan.spec.layers import (
     Attention,
     Compressed,
@@ -78,21 +83,6 @@ MEMORY_SHARE = 0.95
 HANDOVER_SHARE = 0.75
 """Share of the NICs' line rate that a hand-over of KV reaches: 0.82 with 4 NICs of 400 Gb/s (H20), 0.71 to 0.76 with 8
 of 200 Gb/s (H800), Mooncake documentation."""
-
-
-class Curve(msgspec.Struct, frozen=True, kw_only=True):
-    """What a token or sequence of context c costs: ``fixed + sum of slopes[k] * min(c, spans[k])``."""
-
-    fixed: Any = 0.0
-    slopes: tuple[Any, ...] = ()
-    spans: tuple[Any, ...] = ()
-
-    def value(self, context: Any) -> Any:
-        """The cost at a context."""
-        total = self.fixed
-        for slope, span in zip(self.slopes, self.spans, strict=True):
-            total = total + slope * minimum(context, span)
-        return total
 
 
 # ---------------------------------------------------------------- counting
@@ -289,25 +279,24 @@ def exchange_copies(top_k: int, ranks: int) -> float:
     return (1 - (1 - 1 / ranks) ** top_k) * (ranks - 1)
 
 
-def rank(model: Model, hardware: Hardware, parallel: Parallel, kv_format: str) -> Rank:
-    """What one GPU of a rank does. Raises InputError for a KV format that the model does not have."""
+def rank(model: Model, hardware: Hardware, parallel: Parallel, kv_format: str, redundant_experts: int = 0) -> Rank:
+    """What one GPU of a rank does, of an engine of ``tp * dp`` GPUs; ``redundant_experts``: copies in each layer.
+
+    Raises InputError for a KV format that the model does not have.
+    """
     gpu, tp, dp, ep = hardware.gpu, parallel.tp, parallel.dp, parallel.ep
-    domain = max(gpu.count, hardware.nvlink.domain_gpus if hardware.nvlink else 1)
+    domain = scale_up_gpus(hardware)
     counted, size, hidden = count_parameters(model), model.part_bytes, model.hidden_size
     attention = _attention_parameters(model, tp)
     head = hidden * model.vocab_size / tp
     dense = {"attention": attention, "dense": counted.dense / tp, "shared_experts": counted.shared_experts / tp}
-    reached = hardware.efficiency.decode or hardware.efficiency.prefill
     kinds = {part: matrix_type(getattr(size, part), model) for part in size.__struct_fields__}
-    peaks = {part: reached * matrix_peak(hardware, kind) for part, kind in kinds.items()}
+    peaks = {part: hardware.efficiency.decode * matrix_peak(hardware, kind) for part, kind in kinds.items()}
     experts = model.experts
     shards = max(tp * dp / ep, 1)  # GPUs that share one expert
-    held = counted.routed_experts / ep / shards if experts else 0.0
+    held = counted.routed_experts * (1 + redundant_experts / experts.count) / ep / shards if experts else 0.0
     chosen = counted.routed_experts * experts.top_k / experts.count / tp if experts else 0.0
-    packed = (
-        matrix_type(size.routed_experts, model) in ("fp4", "int4")
-        and getattr(gpu.flops, kinds["routed_experts"], None) is None
-    )
+    packed = kinds["routed_experts"] in ("fp4", "int4") and getattr(gpu.flops, kinds["routed_experts"], None) is None
     blocks = sum(group.count * ((group.attention is not None) + (group.ffn is not None)) for group in model.layers)
     exchanges = model.moe_layers if experts and dp > 1 else 0
     spread = -(-ep // domain)
@@ -321,7 +310,6 @@ def rank(model: Model, hardware: Hardware, parallel: Parallel, kv_format: str) -
     weights = sum(parameters * getattr(size, part) for part, parameters in dense.items())
     weights += (counted.router + head) * size.plain
     cache, decode_flops, prefill_flops = attention_curves(model, kv_format, tp)
-    pcie = hardware.pcie.rate or hardware.cnic.rate
     return Rank(
         tp=tp,
         dp=dp,
@@ -331,7 +319,7 @@ def rank(model: Model, hardware: Hardware, parallel: Parallel, kv_format: str) -
         weights=weights,
         experts=held * size.routed_experts,
         packed=float(packed),
-        expert_share=experts.top_k / experts.count if experts else 1.0,
+        expert_share=experts.top_k / experts.count if experts else 0.0,
         expert_ranks=dp,
         dense_time=sum(2 * parameters / peaks[part] for part, parameters in dense.items())
         + 2 * counted.router / peaks["plain"],
@@ -357,7 +345,7 @@ def rank(model: Model, hardware: Hardware, parallel: Parallel, kv_format: str) -
         exchange_remote=float(spread > 1),
         decode_exchange_bytes=exchanges * width * decode_copies,
         prefill_exchange_bytes=exchanges * width * prefill_copies,
-        link=hardware.nvlink.bandwidth if hardware.nvlink else pcie,
+        link=hardware.nvlink.bandwidth if hardware.nvlink else hardware.pcie.rate or hardware.cnic.rate,
         nic=hardware.cnic.count * hardware.cnic.rate / gpu.count,
     )
 
@@ -398,11 +386,6 @@ class PrefillPass(msgspec.Struct, frozen=True, kw_only=True):
     attention: Curve
     per_token_hidden: Any
     per_token_link: Any
-
-
-def touched(share: Any, tokens: Any) -> Any:
-    """Share of experts that some of ``tokens`` tokens chose, each ``share`` of them: 1 - (1 - share)^tokens."""
-    return 1 - (1 - share) ** tokens
 
 
 def link_rate(remote: Any, link: Any, nic: Any, nic_share: Any) -> Any:
@@ -485,8 +468,8 @@ def prefill_pass(r: Rank, c: Constants) -> PrefillPass:
 
 def prompt_time(p: PrefillPass, tokens: Any, cached: Any = 0.0) -> Any:
     """Work of a prompt of ``tokens`` new tokens over ``cached`` ones, without the pass it is in."""
-    compute = p.per_token + p.attention.value(cached + tokens / 2)
-    return p.per_request + tokens * (maximum(compute, p.per_token_hidden) + p.per_token_link)
+    attention = p.attention.times(tokens, seen(tokens, cached))
+    return token_work(p.per_request, p.per_token, p.per_token_hidden, p.per_token_link, tokens, attention) + attention
 
 
 def pass_time(p: PrefillPass, tokens: Any) -> Any:
@@ -494,49 +477,49 @@ def pass_time(p: PrefillPass, tokens: Any) -> Any:
     return p.base + p.experts * touched(p.expert_share, tokens * p.expert_ranks)
 
 
-class Coefficients(msgspec.Struct, frozen=True, kw_only=True):
-    """The roofline in the form of the service times that every command counts with; names and units are theirs.
+# ---------------------------------------------------------------- what a profile or an engine changes
 
-    ``pass_ranks``, ``decode_ranks``: attention ranks whose tokens meet in an expert group.
+
+def prefill_constants(c: Constants, own: Efficiencies) -> Constants:
+    """The constants of a prefill engine, with what its profile says itself: ``prefill`` is a share of the peak that
+    holds for all that a token takes outside attention.
     """
-
-    pass_base: Any
-    pass_experts: Any
-    pass_ranks: Any
-    per_request: Any
-    per_token: Any
-    per_token_hidden: Any
-    per_token_link: Any
-    attention: Curve
-    decode_base: Any
-    decode_slope: Any
-    decode_experts: Any
-    decode_ranks: Any
-    decode_cache: Curve
-    expert_share: Any
-    handover_rate: Any
+    if own.prefill is not None:
+        c = replace(c, compute_share=own.prefill / own.decode, expert_prefill_share=1.0, hidden_vectors=0.0)
+    return c if own.attention is None else replace(c, attention_prefill_share=own.attention / own.decode)
 
 
-def coefficients(prefill: Rank, decode: Rank, c: Constants) -> Coefficients:
-    """Service times of a prefill and a decode engine."""
-    p, d = prefill_pass(prefill, c), decode_step(decode, c)
-    return Coefficients(
-        pass_base=p.base,
-        pass_experts=p.experts,
-        pass_ranks=p.expert_ranks,
-        per_request=p.per_request,
-        per_token=p.per_token,
-        per_token_hidden=p.per_token_hidden,
-        per_token_link=p.per_token_link,
-        attention=p.attention,
-        decode_base=d.base,
-        decode_slope=d.slope,
-        decode_experts=d.experts,
-        decode_ranks=d.expert_ranks,
-        decode_cache=d.cache,
-        expert_share=d.expert_share,
-        handover_rate=HANDOVER_SHARE * minimum(prefill.tp * prefill.nic, decode.tp * decode.nic),
-    )
+def decode_constants(c: Constants, own: Efficiencies, r: Rank) -> Constants:
+    """The constants of a decode engine, with what its profile says itself: ``decode_layer_time`` of a layer is what all
+    its kernels take.
+    """
+    if own.decode_layer_time is None:
+        return c
+    return replace(c, kernel_time=own.decode_layer_time * r.layers / r.kernels, older_kernel_factor=1.0)
+
+
+def own_figures(own: Efficiencies) -> bool:
+    """Whether a profile says something that constants were fitted for, so that their intervals say nothing."""
+    return any(getattr(own, name) is not None for name in ("prefill", "attention", "decode_layer_time"))
+
+
+def handover_rate(model: Model, kv_format: str, prefill: tuple[Rank, Parallel], decode: tuple[Rank, Parallel]) -> Any:
+    """Bytes of a sequence's cache that all NICs of both engines move in a second; the slower side binds. What several
+    GPUs of an engine hold moves to each of them (``handover_bytes``).
+    """
+    sides = (r.nic / kv_share_per_gpu(model, parallel, kv_format) for r, parallel in (prefill, decode))
+    return HANDOVER_SHARE * minimum(*sides)
+
+
+def model_intervals(model: Model, sides: Sequence[tuple[Hardware, Rank]]) -> ModelIntervals:
+    """The intervals of all that the roofline says of two sides, by the classes of either."""
+    data, classes = roofline_data(), dict[str, None]()
+    for hardware, r in sides:
+        remote = max(r.reduce_remote, r.exchange_remote) > 0
+        classes |= dict.fromkeys(interval_classes(model.name, hardware.gpu.kind, hardware.name, remote=remote))
+    names = ("tpot", "ttft", "prefill_rate")
+    figures = {name: widest(getattr(data, name), tuple(classes)) for name in names}
+    return ModelIntervals(**figures, seen="unseen" not in classes)
 
 
 # ---------------------------------------------------------------- runs of a closed loop

@@ -34,7 +34,8 @@ from dualplan.errors import ConvergenceError, InputError, did_you_mean
 from dualplan.nomenclature import QUANTITIES, Quantity
 from dualplan.plan.measurement_prediction import cases, predictor
 from dualplan.plan.measurements import Measurement
-from dualplan.spec.hardware import Hardware
+from dualplan.spec.constants import roofline_constants
+from dualplan.spec.hardware import Efficiencies, Hardware
 from dualplan.spec.parallel import Side
 from dualplan.spec.scenario import Scenario
 
@@ -107,16 +108,27 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _LEAST = {"1": 1e-4, "s": 1e-7}
+_START, _REACHED = roofline_constants(), Efficiencies().decode
 PARAMETERS = tuple(
     Parameter(quantity=QUANTITIES[name], low=_LEAST[QUANTITIES[name].unit], high=high, start=start, tells=tells)
     for name, high, start, tells in (
         ("snic_efficiency", 1.0, 0.9, "rates of storage NICs at two or more read sizes (snic_gbps, read_size)"),
         ("time_per_read", 1.0, 5e-3, "rates of storage NICs at a small read size (snic_gbps, read_size)"),
-        ("prefill_efficiency", 1.0, 0.3, "tokens_per_s of a prefill engine at a short context"),
-        ("attention_efficiency", 1.0, 0.3, "tokens_per_s of a prefill engine at a long context"),
-        ("hbm_efficiency", 1.0, 0.8, "tpot at large batches and long contexts"),
-        ("decode_efficiency", 1.0, 0.5, "tpot at large batches and short contexts"),
-        ("decode_layer_time", 0.05, 1e-4, "tpot at a batch of one"),
+        (
+            "prefill_efficiency",
+            1.0,
+            _REACHED * _START.compute_share * _START.expert_prefill_share,
+            "tokens_per_s of a prefill engine at a short context",
+        ),
+        (
+            "attention_efficiency",
+            1.0,
+            _REACHED * _START.attention_prefill_share,
+            "tokens_per_s of a prefill engine at a long context",
+        ),
+        ("hbm_efficiency", 1.0, Efficiencies().hbm, "tpot at large batches and long contexts"),
+        ("decode_efficiency", 1.0, _REACHED, "tpot at large batches and short contexts"),
+        ("decode_layer_time", 0.05, 20 * _START.kernel_time, "tpot at a batch of one"),
     )
 )
 
@@ -161,11 +173,13 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
 
 def with_values(hardware: Hardware, values: Sequence[float]) -> Hardware:
     """A profile with the values of all PARAMETERS, in their order. Its name changes: fitted sets of the shipped
-    profile are not of it any more.
+    profile are not of it any more. What the profile does not say, and still is where a search starts, it does not say.
     """
     sections: dict[str, dict[str, float]] = {}
     for parameter, value in zip(PARAMETERS, values, strict=True):
         section, field = parameter.key.split(".")
+        if _own(hardware, parameter) is None and math.isclose(value, parameter.start, rel_tol=1e-12):
+            continue
         sections.setdefault(section, {})[field] = float(value)
     changed = {name: msgspec.structs.replace(getattr(hardware, name), **fields) for name, fields in sections.items()}
     return msgspec.structs.replace(hardware, name=f"{hardware.name}-calibrated", **changed)
@@ -205,8 +219,6 @@ def priors(hardware: Hardware) -> tuple[float, ...]:
 
 def _own(hardware: Hardware, parameter: Parameter) -> float | None:
     value: float | None = attrgetter(parameter.key)(hardware)
-    if value is None and parameter.key == "efficiency.decode":
-        return hardware.efficiency.prefill  # what a profile without it means
     return value
 
 
@@ -546,7 +558,8 @@ def _solve(model: _Model, start: Floats, active: Sequence[int]) -> tuple[Floats,
 
     rough = any(model.simulated)
     tolerance = 1e-3 if rough else 1e-10
-    inside = np.clip(start[list(active)], low + 1e-6, high - 1e-6)
+    # beside the start, where a profile that does not say a value would still leave it unsaid
+    inside = np.clip(start[list(active)] + 1e-9, low + 1e-6, high - 1e-6)
     found = least_squares(
         lambda part: model.residuals(whole(part)),
         inside,

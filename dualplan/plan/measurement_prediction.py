@@ -129,7 +129,8 @@ def of_engine(case: Case, scenario: Scenario) -> float:
     once in ``generated`` steps: TPOT = step + (n - 1) / generated * pass of one prompt.
     """
     from dualplan.model.latency import touched
-    from dualplan.model.service_times import from_roofline, step_time
+    from dualplan.model.service_times import step_time
+    from dualplan.model.sources import from_roofline
     from dualplan.plan.ratio import pass_time
     from dualplan.spec.workload import per_turn_means
 

@@ -68,7 +68,9 @@ def pass_time(times: ServiceTimes, batch: Any, append: Any, context: Any) -> Any
     A base, and for each request a constant, its new tokens, its cached ones and their pairs; at least the floor, which
     is what the weights take to come from HBM.
     """
-    return service_times.pass_time(times.pass_base, 0.0, batch * times.turn_work(append, context), times.pass_floor)
+    return service_times.pass_time(
+        times.pass_base, times.experts_time(batch * append), batch * times.turn_work(append, context), times.pass_idle
+    )
 
 
 def relative_throughput(times: ServiceTimes, batch: Any, append: Any, context: Any) -> Any:
@@ -81,7 +83,7 @@ def batch_rows(models: Iterable[str], append: int, context: int) -> dict[str, An
 
     Keys: ``rows``, ``assumptions``, ``sources``. Service times are those of the fitted set, else of the roofline.
     """
-    from dualplan.model.service_times import from_roofline, from_set
+    from dualplan.model.sources import from_roofline, from_set
     from dualplan.plan.published.points import points
     from dualplan.spec.fitted_sets import find_set
     from dualplan.spec.hardware import read_hardware

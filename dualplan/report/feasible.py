@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from dualplan.model.service_times import Intervals
 from dualplan.plan.assumptions import assumptions, deciding
 from dualplan.report.blocks import GAP, Block, Drawing, Facts, Paragraph, Table, assumed, table
 from dualplan.report.feasible_document import document
@@ -100,12 +101,23 @@ def answer_facts(answer: Evaluation) -> list[tuple[str, str]]:
     times = f"unloaded TTFT of a mean turn {show(answer.ttft_unloaded_s, 's')} (a lower bound), TPOT "
     where = "At that" if check is None or check.utilization > 1 else "At demand"
     facts.append((where, times + show(answer.tpot_s, "s")))
+    if answer.demand.interval is not None:
+        facts.append(("How sure", how_sure(answer.demand.interval)))
     if answer.pairs is not None and not answer.scenario.variants:
         gap = answer.pairs.turns_per_s / answer.closed_form_turns_per_s - 1
         facts.append(("Checked", f"the flow problem over all pairs of nodes gives the same rate to {abs(gap):.1e}"))
     return facts
 
 
+def how_sure(interval: Intervals) -> str:
+    """The intervals of service times in a line."""
+    names = (("TPOT", interval.tpot), ("TTFT", interval.ttft), ("prefill rate", interval.prefill_rate))
+    parts = [f"{name} {100 * one.low - 100:+.0f}..{100 * one.high - 100:+.0f} %" for name, one in names]
+    return f"{', '.join(parts)} ({SEEN if interval.seen else UNSEEN})"
+
+
+SEEN = "80 of 100 runs that were left out of the fit"
+UNSEEN = "measured where the fit had not seen the machine or the model"
 STILL = "the rate holds: the range asks more, that storage NICs could run at line rate"
 
 

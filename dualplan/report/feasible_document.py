@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dualplan.model.closed_form import Range
+from dualplan.model.service_times import Intervals
 from dualplan.plan.assumptions import assumptions, inputs_sha256, sources
 from dualplan.report.near_limit import near_limit_document
 from dualplan.report.records import pick, pick_all, pick_or_none
@@ -87,10 +88,19 @@ def document(answer: Evaluation, uncertainty: Uncertainty | None = None) -> dict
         "pair_traffic_decode_read_bytes_per_s": answer.pair_traffic[1],
         "uncertainty": None if uncertainty is None else _uncertainty(uncertainty),
         "compute_times": demand.compute_origin,
+        "service_times": {"origin": demand.compute_origin, "interval": interval_document(demand.interval)},
         "assumptions": list(assumptions(answer)),
         "sources": sources(scenario),
         "inputs_sha256": inputs_sha256(answer),
     }
+
+
+def interval_document(interval: Intervals | None) -> dict[str, list[float]] | None:
+    """By figure, the relative deviations between which the true one lies in 80 of 100 cases; None where unknown."""
+    if interval is None:
+        return None
+    figures = {name: getattr(interval, name) for name in ("tpot", "ttft", "prefill_rate")}
+    return {name: [figure.low - 1, figure.high - 1] for name, figure in figures.items()}
 
 
 def _uncertainty(found: Uncertainty) -> dict[str, Any]:

@@ -151,6 +151,8 @@ def _prefill_times(scenario: Scenario) -> str:
     hardware, found = scenario.hardware, fitted(scenario)
     if found is not None and found.has("prefill"):
         return f"{hardware.name} as fitted on measured runs"
+    if hardware.efficiency.prefill is None:
+        return f"{hardware.name} by the roofline"
     source = source_of(hardware, "efficiency.prefill")
     origin = "no source" if source is None else "assumed" if source.startswith("assumed") else "published"
     return f"{hardware.name} at {hardware.efficiency.prefill:.2g} of its peak ({origin})"

@@ -12,7 +12,8 @@ from dualplan.messages import Message, message
 from dualplan.model import kv
 from dualplan.model.demand import SideMemory
 from dualplan.model.memory import kv_bytes_left, kv_share_per_gpu, weight_bytes_per_gpu
-from dualplan.model.service_times import ServiceTimes, service_times
+from dualplan.model.service_times import ServiceTimes
+from dualplan.model.sources import service_times
 from dualplan.serving.policies import Policies
 from dualplan.serving.trajectories import Trajectories
 from dualplan.spec.choices import Mode

@@ -182,8 +182,9 @@ def boundary(s: State, p: int, now: float) -> None:
     if s.group["pending"][p] == NONE and s.group["queue"][p] == NONE:
         s.group["activity"][p] = IDLE
         return
-    took = pass_time(s.setting.pass_base, experts, slowest, s.setting.pass_idle)
+    took = s.setting.pass_idle
     if slowest > 0.0:
+        took = pass_time(s.setting.pass_base, experts, slowest, took)
         s.count["passes"] += 1
         s.group["busy"][p] += took
         s.group["busy_until"][p] = now + took

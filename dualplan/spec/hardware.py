@@ -151,22 +151,21 @@ class CopyCost(_Record, frozen=True):
 
 
 class Efficiencies(_Record, frozen=True):
-    """Reachable share of a peak, and fixed costs. See dualplan.model.compute for how they enter.
+    """What a GPU reaches of its peaks, of which the roofline (dualplan.model.roofline) takes fitted shares, and what of
+    its memory an engine may use.
 
-    ``prefill`` and ``attention``: of the peak FLOPS of the weights' data type in prefill, end to end: with launches,
-    exposed collectives and imbalance. The share that a matrix product alone reaches is an upper bound. ``decode``:
-    of the peak in decode, as prefill if
-    None. ``hbm``: of the HBM bandwidth while decoding.
-    ``decode_layer_time``: launch and synchronisation of one layer of one decode step. ``memory``: share of HBM that
-    the engine may use.
-    ``reserve``: HBM for activations, graphs and communication.
+    ``hbm``: share of the HBM bandwidth that streams reach; ``decode``: of the peak that large matrix products reach
+    (as H100 where nothing is said). What an owner knows better than the fitted constants, None leaves them:
+    ``prefill``: share of the peak in all matrices of a prefill, end to end; ``attention``: of the bf16 peak in its
+    attention; ``decode_layer_time``: launch and synchronisation of one layer of a decode step. ``memory``: share of HBM
+    that the engine may use; ``reserve``: HBM for activations, graphs and communication.
     """
 
-    prefill: Efficiency
-    attention: Efficiency
-    hbm: Efficiency
-    decode: Efficiency | None = None
-    decode_layer_time: Duration = 0.0
+    hbm: Efficiency = 0.9
+    decode: Efficiency = 0.71
+    prefill: Efficiency | None = None
+    attention: Efficiency | None = None
+    decode_layer_time: Duration | None = None
     memory: Efficiency = 0.9
     reserve: Size = 4.17e9
 
@@ -247,7 +246,7 @@ class Hardware(_Record, frozen=True, kw_only=True):
     storage: Storage | None = None
     copy: CopyCost | None = None
     qos: Qos | None = None
-    efficiency: Efficiencies
+    efficiency: Efficiencies = Efficiencies()
     cost: Cost = Cost()
     notes: tuple[str, ...] = ()
     sources: dict[str, str] = {}

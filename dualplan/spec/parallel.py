@@ -28,6 +28,11 @@ class Parallel(msgspec.Struct, frozen=True, kw_only=True):
     tp: int = 1
     dp: int = 1
 
+    @property
+    def engine(self) -> Parallel:
+        """The replicas whose tokens meet in one group of experts, as an instance of their own."""
+        return Parallel(ep=self.ep, tp=self.tp, dp=max(self.ep // self.tp, 1))
+
     def __str__(self) -> str:
         return f"ep={self.ep},tp={self.tp},dp={self.dp}"
 

@@ -29,9 +29,6 @@ _OPEN: dict[tuple[str, str], tuple[str, str]] = {
     ("pcie", "generation"): ("", "PCIe generation of the GPU slots (lspci -vv, LnkSta)"),
     ("nvlink", "bandwidth"): ("", "scale-up rate of one GPU and direction; leave the section out where there is none"),
     ("nvlink", "domain_gpus"): ("", "GPUs that reach each other over it"),
-    ("efficiency", "prefill"): ("", "reachable share of the peak FLOPS in prefill (measure it)"),
-    ("efficiency", "attention"): ("", "the same of attention"),
-    ("efficiency", "hbm"): ("", "reachable share of the HBM bandwidth while decoding"),
 }
 _OPTIONAL = frozenset({("dram", "sockets"), ("nvlink", "bandwidth"), ("nvlink", "domain_gpus")})
 """Keys that a profile may do without."""
@@ -79,7 +76,6 @@ def profile(topology: Topology, name: str) -> Profile:
         _Section("dram").open("bandwidth", "sockets"),
         _pcie(topology),
         _nvlink(topology),
-        _Section("efficiency").open("prefill", "attention", "hbm"),
     ]
     files = list(dict.fromkeys(capture.source for capture in topology.captures))
     head = [

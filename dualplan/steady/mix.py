@@ -173,6 +173,7 @@ def _mean_demand(classes: Sequence[_Class], amounts: Bytes) -> TurnDemand:
         **means,
         amounts=amounts,
         passes=None,
+        interval=None,
         compute_origin="; ".join(origins),
         kv_format=" and ".join(formats),
     )

@@ -216,7 +216,7 @@ def _decode_resources(setup: Setup, demand: TurnDemand, filling: dict[str, Any])
     if tpot is not None and not unreachable:
         batch, best = step.batch_at(tpot), step.best_batch()
         if best is None or batch < best:
-            fastest = engines * step.rate_at(batch, generated)
+            fastest = engines * batch / (generated * tpot)
     resources = [_serves("decode_compute", "decode", fastest)]
     room = setup.decode_memory.kv_bytes_per_gpu / demand.kv_per_gpu["decode"]
     if "decode_hbm" in filling:

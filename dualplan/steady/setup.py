@@ -10,7 +10,8 @@ import msgspec
 from dualplan.errors import InputError
 from dualplan.model import kv
 from dualplan.model.demand import MeanTurn, SideMemory, mean_turn, side_memory, usable_hbm
-from dualplan.model.service_times import ServiceTimes, service_times
+from dualplan.model.service_times import ServiceTimes
+from dualplan.model.sources import service_times
 from dualplan.model.traffic import Path
 from dualplan.spec.choices import Mode
 from dualplan.spec.fitted_sets import Fitted, fitted, with_measured_storage

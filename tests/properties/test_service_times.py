@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from dualplan.errors import InfeasibleError, InputError
 from dualplan.model import compute, kv
-from dualplan.model.service_times import attention_spans, curve_through, step_time
+from dualplan.model.roofline import attention_curves
+from dualplan.model.service_times import step_time
 from dualplan.serving.cluster import cluster
 from dualplan.serving.initial import state
 from dualplan.serving.pools import cache_time, group_step
@@ -49,9 +50,7 @@ WORKLOADS = ("dualpath-32k", "codex-swebench-pro", "mooncake-toolagent", "claude
 @given(context=st.floats(0, 3e6) | st.floats(0, 5000))
 def test_curves_are_what_the_layer_kinds_say(name, context):
     model = load_model(name)
-    spans = attention_spans(model)
-    flops = curve_through(lambda tokens: compute.attention_flops(model, 1, tokens), spans)
-    read = curve_through(lambda tokens: kv.kv_read_bytes(model, model.kv_format, tokens), spans)
+    read, flops, _ = attention_curves(model, model.kv_format, 1)
     assert flops.value(context) == pytest.approx(compute.attention_flops(model, 1, context), rel=1e-12)
     assert read.value(context) == pytest.approx(kv.kv_read_bytes(model, model.kv_format, context), rel=1e-12)
 

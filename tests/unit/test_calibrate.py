@@ -151,9 +151,12 @@ def test_prefill_from_short_and_long_contexts():
     for append, context in ((1000, 500), (1000, 60e3), (500, 30e3), (4000, 500)):
         found = known(context=context, append=append)
         times = cluster(found, equal_turns(found.workload)).times
-        each = times.per_token * append + append * times.attention.value(context + append / 2)
+        each = times.per_request + append * (times.per_token + times.attention.value(context + append / 2))
+        passing = times.pass_base + times.experts_time(4 * append) + 4 * each
         measured.append(
-            Measurement(line=2, kind="tokens_per_s", batch=4, append=append, context=context, value=append / each)
+            Measurement(
+                line=2, kind="tokens_per_s", batch=4, append=append, context=context, value=4 * append / passing
+            )
         )
     answer = fit(SCENARIO, measured)
     assert result(answer, "efficiency.prefill").value == pytest.approx(0.22, rel=1e-4)

@@ -8,7 +8,10 @@ import sympy as sp
 
 from dualplan.model import closed_form as cf
 from dualplan.model import collectives, latency
+from dualplan.model.roofline import Rank, decode_step, prefill_pass
+from dualplan.model.service_times import Curve
 from dualplan.model.traffic import Bytes, path_loads, steps
+from dualplan.spec.constants import Constants
 
 s, g, B, M, mu, nu, rho, u = sp.symbols("s g B M mu nu rho u", positive=True)
 
@@ -58,8 +61,8 @@ def test_a_bound_is_where_the_load_equals_the_capacity():
     assert sp.simplify(cf.decode_side_load(high, Sp, Sd, ap, ad) - C) == 0
 
 
-BYTE, SECOND, FLOP = sp.symbols("byte second flop", positive=True)
-RATE, WORK = BYTE / SECOND, FLOP / SECOND
+BYTE, SECOND = sp.symbols("byte second", positive=True)
+RATE = BYTE / SECOND
 
 
 def quantity(name, unit=sp.Integer(1)):
@@ -70,7 +73,7 @@ def unit_of(expression):
     """Unit of an expression whose symbols carry units; an error if its terms do not have the same one."""
     powers = {}
     expression = sp.together(sp.expand(expression))
-    for symbol in (BYTE, SECOND, FLOP):
+    for symbol in (BYTE, SECOND):
         scale = sp.Symbol("scale", positive=True)
         ratio = sp.simplify(expression.subs(symbol, scale * symbol) / expression)
         power = sp.simplify(sp.log(ratio) / sp.log(scale))
@@ -91,11 +94,6 @@ def test_units():
     size, rate, time = quantity("H", BYTE), quantity("r", RATE), quantity("t", SECOND)
     assert unit_of(latency.read_time(size, rate, time)) == SECOND
     assert unit_of(latency.effective_read_rate(size, rate, time)) == RATE
-    flops, peak = quantity("F", FLOP), quantity("p", WORK)
-    assert unit_of(latency.prefill_gpu_seconds(flops, flops * 2, peak, peak * 3)) == SECOND
-    base = latency.decode_base(size, rate, quantity("L"), time)
-    slope = latency.decode_slope(size, rate, flops, peak, size, rate)
-    assert unit_of(base) == unit_of(slope) == SECOND
     b, x, n = quantity("b"), quantity("x", 1 / SECOND), quantity("n")
     t0, t1 = quantity("t0", SECOND), quantity("t1", SECOND)
     assert unit_of(latency.time_per_output_token(t0, t1, b)) == SECOND
@@ -104,6 +102,34 @@ def test_units():
     assert unit_of(latency.batch_at_tpot(t0, t1, time)) == 1
     with pytest.raises(AssertionError, match="mixes units"):
         unit_of(size + rate)
+
+
+def with_units(record, *, rates="", sizes="", seconds="", curves=None):
+    """A record of symbols: rates and bytes by name, seconds, and numbers."""
+    units = (
+        dict.fromkeys(rates.split(), RATE) | dict.fromkeys(sizes.split(), BYTE) | dict.fromkeys(seconds.split(), SECOND)
+    )
+    curves = curves or {}
+    fields = {name: quantity(name, units.get(name, sp.Integer(1))) for name in record.__struct_fields__}
+    return record(**fields | {name: Curve(quantity(name, unit)) for name, unit in curves.items()})
+
+
+def test_units_of_the_roofline():
+    rank = with_units(
+        Rank,
+        rates="hbm link nic",
+        sizes="weights experts vector_bytes room held_per_token held_per_sequence reduce_bytes decode_exchange_bytes "
+        "prefill_exchange_bytes",
+        seconds="dense_time expert_time expert_row_time head_time",
+        curves={"cache": BYTE, "decode_attention": SECOND, "prefill_attention": SECOND},
+    )
+    times = "kernel_time sequence_time reduce_latency network_latency exchange_latency host_launch_time"
+    constants = with_units(Constants, seconds=times)
+    d, p = decode_step(rank, constants), prefill_pass(rank, constants)
+    for coefficient in (d.base, d.slope, d.experts, d.cache.fixed, p.base, p.experts, p.per_request, p.per_token):
+        assert unit_of(coefficient) == SECOND
+    for coefficient in (p.attention.fixed, p.per_token_hidden, p.per_token_link):
+        assert unit_of(coefficient) == SECOND
 
 
 def test_inverses():

@@ -52,7 +52,7 @@ def test_a_class_mixed_with_itself_is_the_class(tmp_path, mode, hardware):
 
 
 FAST = (  # nothing but the storage NICs of the prefill side is ever full
-    "hardware.gpu.flops.fp8=1000000TFLOPS",
+    "hardware.gpu.flops={bf16: 1000000TFLOPS, fp8: 1000000TFLOPS}",
     "hardware.gpu.hbm_bandwidth=100000TB/s",
     "hardware.gpu.hbm_capacity=100TB",
     "hardware.efficiency.decode_layer_time=0",
@@ -95,7 +95,12 @@ def test_two_models_by_hand(tmp_path):
     two = evaluate(scenario(tmp_path, BASE + "model: qwen2.5-32b\nworkload: dualpath-32k\n", *sets))
     both = evaluate(scenario(tmp_path, BASE + TWO, *sets))
     assert {answer.bottleneck.resource for answer in (one, two, both)} == {"prefill_compute"}
-    seconds = 0.7 * one.demand.prefill_gpu_seconds + 0.3 * two.demand.prefill_gpu_seconds
+    # in passes of n turns an engine of work w, whose slowest has e mean turns more: w + (base + e w) / n a turn
+    seconds = 0.0
+    for share, answer in ((0.7, one), (0.3, two)):
+        work, passes = answer.demand.prefill_gpu_seconds, answer.demand.passes
+        base = passes.base * answer.prefill_parallel.tp
+        seconds += share * (work + (base + passes.excess * work) / passes.fullest)
     assert both.turns_per_s == pytest.approx(4 * 8 / seconds, rel=1e-12)
     assert 1 / both.turns_per_s == pytest.approx(0.7 / one.turns_per_s + 0.3 / two.turns_per_s, rel=1e-12)
 
@@ -132,8 +137,13 @@ def test_one_model_with_two_workloads_is_close_to_their_union(tmp_path):
         assert getattr(both.demand.amounts, name) == pytest.approx(getattr(union.demand.amounts, name)), name
     compute = {load.name: load.capacity for load in union.loads}
     for load in both.loads:
-        if load.name in ("prefill_compute", "decode_dram", "prefill_cnic_write"):
+        if load.name in ("decode_dram", "prefill_cnic_write"):
             assert load.capacity == pytest.approx(compute[load.name], rel=1e-9)
+    # turns that differ meet in passes of the union, where engines wait for the slowest; those of a class are alike
+    passes, work = union.demand.passes, union.demand.prefill_gpu_seconds
+    both_compute = next(load.capacity for load in both.loads if load.name == "prefill_compute")
+    waiting = passes.excess * work / passes.fullest / (4 * 8)
+    assert 1 / compute["prefill_compute"] == pytest.approx(1 / both_compute + waiting, rel=1e-3)
 
 
 def test_demand_slo_and_splits(tmp_path):

@@ -12,7 +12,11 @@ PAPER = Path(__file__).resolve().parents[2] / "examples" / "dualpath-paper.yaml"
 # storage NICs at line rate, so that hand-made figures are round: 50 GB/s a node
 PLAIN = ("hardware.snic.efficiency=1", "hardware.snic.time_per_read=0", "balance=1")
 # compute and memory out of the way
-FAST = ("hardware.gpu.flops.fp8=1000000TFLOPS", "hardware.gpu.hbm_capacity=10TB", "hardware.gpu.hbm_bandwidth=1000TB/s")
+FAST = (
+    "hardware.gpu.flops={bf16: 1000000TFLOPS, fp8: 1000000TFLOPS}",
+    "hardware.gpu.hbm_capacity=10TB",
+    "hardware.gpu.hbm_bandwidth=1000TB/s",
+)
 FAST = (*FAST, "hardware.efficiency.decode_layer_time=0", "hardware.dram.bandwidth=100TB/s")
 
 

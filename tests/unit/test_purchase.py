@@ -54,8 +54,8 @@ def enumerated(found, wanted, weights):
     ("turns", "spare", "headroom", "prices"),
     [
         (60.0, 0, 0.0, {}),
-        (120.0, 0, 0.25, {"dgx-h100": 30.0}),
-        (100.0, 1, 0.0, {}),
+        (80.0, 0, 0.25, {"dgx-h100": 30.0}),
+        (70.0, 1, 0.0, {}),
     ],
 )
 def test_cheapest_is_that_of_enumeration(turns, spare, headroom, prices):

@@ -97,15 +97,10 @@ def test_split_read_reads_on_both_sides_at_once():
     split, whole = answer(*ROOFLINE, "mode=split-read"), answer(*ROOFLINE, "mode=dual-path")
     # two thirds on the decode side: the read takes 6 ms and two thirds of the bytes at 45 GB/s
     size = split.demand.amounts.read
-    # an idle group passes boundaries too, as far apart as its weights take to come from HBM: half one until the turn is
-    # fetched, half one from the end of its read to the next boundary
-    hardware = split.scenario.hardware
-    hbm = hardware.gpu.hbm_bandwidth * hardware.efficiency.hbm
-    layers = split.scenario.model.num_layers * hardware.efficiency.decode_layer_time
-    idle = split.memory["prefill"].weight_bytes_per_gpu / hbm + layers
-    latency = max(split.demand.prefill_gpu_seconds / split.prefill_parallel.tp, idle)
-    assert split.ttft_unloaded_s == pytest.approx(idle + 0.006 + size * split.decode_read_share / 45e9 + latency)
-    assert whole.ttft_unloaded_s == pytest.approx(idle + 0.006 + size / 45e9 + latency)
+    # an idle group launches nothing, so the pass of the turn starts when its read has ended
+    latency = split.demand.prefill_latency
+    assert split.ttft_unloaded_s == pytest.approx(0.006 + size * split.decode_read_share / 45e9 + latency)
+    assert whole.ttft_unloaded_s == pytest.approx(0.006 + size / 45e9 + latency)
 
 
 def test_gpudirect_storage_holds_what_it_reads_in_hbm():

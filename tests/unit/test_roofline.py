@@ -8,12 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dualplan.model import roofline as rl
+from dualplan.model.kv import kv_total_bytes_per_token
+from dualplan.model.service_times import ServiceTimes, step_time
+from dualplan.model.sources import from_roofline
 from dualplan.spec.constants import Constants, roofline_constants
 from dualplan.spec.hardware import Hardware, read_hardware
 from dualplan.spec.layers import Latent
 from dualplan.spec.model import Model, load_model, shipped_models
 from dualplan.spec.parallel import Parallel
 from dualplan.spec.precision import with_precision
+from dualplan.spec.scenario import Scenario, Settings
+from dualplan.spec.workload import Workload
 
 # one of everything, so that a term shows by itself
 PLAIN = Constants(
@@ -303,14 +308,32 @@ def test_steps_grow_with_batch_and_context(sequences: int, context: int):
 
 @pytest.mark.parametrize("name", shipped_models())
 def test_every_model_has_times_on_every_vendor(name: str):
-    """Coefficients are the functions that predict, under the names of the service times."""
-    model = load_model(name)
+    """Service times of a scenario predict what the functions of runs do: a step, a prompt, its pass."""
+    model, parallel, c = load_model(name), Parallel(tp=8), roofline_constants()
     for profile in ("dgx-a100", "dgx-h200", "mi355x-8", "l40s-8-pcie", "gb300-nvl72"):
-        engine = rl.rank(model, read_hardware(profile), Parallel(tp=8), rl.serving_kv_format(model))
-        c = roofline_constants()
-        found, d, p = rl.coefficients(engine, engine, c), rl.decode_step(engine, c), rl.prefill_pass(engine, c)
-        assert found.decode_base == d.base > 0
-        assert found.decode_cache == d.cache
-        assert found.per_token == p.per_token > 0
-        assert found.attention == p.attention
-        assert found.handover_rate == pytest.approx(0.75 * 8 * engine.nic)
+        found, engine = times_of(model, profile, parallel), side(model, read_hardware(profile), model.kv_format, tp=8)
+        d, p = rl.decode_step(engine, c), rl.prefill_pass(engine, c)
+        cache, experts = 16 * found.decode_cache.value(9_000), found.decode_experts * rl.touched(found.expert_share, 16)
+        step = step_time(found.decode_base, found.decode_slope, 0.0, 16, experts, cache)
+        assert step == pytest.approx(rl.step_time(d, 16, 9_000), rel=1e-12)
+        assert found.turn_work(2_000, 500) == pytest.approx(rl.prompt_time(p, 2_000, 500), rel=1e-12)
+        assert found.pass_base + found.experts_time(2_000) == pytest.approx(rl.pass_time(p, 2_000), rel=1e-12)
+
+
+def times_of(model: Model, profile: str, parallel: Parallel) -> ServiceTimes:
+    hardware = read_hardware(profile)
+    workload = Workload(turns=1, context=0, append=1000, generated=100)
+    scenario = Scenario(
+        settings=Settings(), hardware=hardware, decode_hardware=hardware, model=model, workload=workload
+    )
+    return from_roofline(scenario, parallel, parallel)
+
+
+def test_hand_over_by_all_nics_of_an_engine():
+    """The time of handover_time: Qwen3-235B with 4 KV heads on 8 GPUs moves each twice, a latent on each of 8 GPUs."""
+    for model in (load_model("qwen3-235b-a22b"), V3):
+        parallel, engine = Parallel(tp=8), side(model, H100, model.kv_format, tp=8)
+        moved = rl.handover_bytes(model, model.kv_format, parallel, 10_000)
+        whole = kv_total_bytes_per_token(model, model.kv_format) * 10_000
+        time = whole / times_of(model, "dgx-h100", parallel).handover_rate
+        assert time == pytest.approx(rl.handover_time(moved, moved, engine, engine), rel=1e-9)

@@ -96,7 +96,7 @@ def test_bars_of_memory_are_answers_where_experts_are_held_twice():
 
 def test_a_fitted_set_keeps_the_machine_as_it_is():
     held = {parameter.name for parameter in held_by_fitted_set(dualplan.load(PAPER))}
-    assert {"hbm_bandwidth", "prefill_efficiency"} <= held
+    assert "hbm_bandwidth" in held
     varied = {bar.parameter.name for bar in tornado(dualplan.load(PAPER))}
     assert not varied & held
     assert not held_by_fitted_set(dualplan.load(PAPER, ["hardware=dgx-h200"]))

@@ -167,8 +167,8 @@ def test_share_of_an_uncertain_demand_is_exact():
 
 def test_values_that_matter_and_those_that_do_not():
     found = with_uncertain(
-        demanding(100.0),
-        hardware__gpu__hbm_capacity="86GB +- 3 %",
+        demanding(50.0),
+        hardware__gpu__hbm_capacity="78GB +- 3 %",
         hardware__cost__power="10kW +- 10 %",
         slo__ttft="3s..5s",
     )

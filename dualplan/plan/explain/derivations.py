@@ -11,12 +11,12 @@ from typing import Any
 
 from dualplan.messages import Message, message
 from dualplan.messages import text as text_of
-from dualplan.model import closed_form, compute, kv, latency
+from dualplan.model import closed_form, kv
 from dualplan.model.closed_form import Constraint
 from dualplan.model.collectives import decode_exchange_bytes, prefill_exchange_bytes, remote_copies, remote_nodes
-from dualplan.model.demand import cached_bytes, decode_context, usable_hbm
+from dualplan.model.demand import cached_bytes, usable_hbm
 from dualplan.model.memory import kv_bytes_left
-from dualplan.model.service_times import roofline, scale_up_gpus, seen
+from dualplan.model.service_times import scale_up_gpus
 from dualplan.model.symbolic import Known, value_of
 from dualplan.model.throughput import Use
 from dualplan.model.traffic import SIDES, amount, charges, hits_only, steps
@@ -32,7 +32,8 @@ from dualplan.plan.explain.equation import (
     tidy,
 )
 from dualplan.plan.explain.notation import Symbols, quantity_latex, quantity_text
-from dualplan.plan.explain.pass_model import Term, decode_load, waiting_terms, work_terms
+from dualplan.plan.explain.pass_model import attention_of_pairs, decode_load, waiting_terms, work_terms
+from dualplan.plan.explain.roofline_terms import Term, roofline_terms
 from dualplan.plan.explain.symbolic_setup import same, symbolic_demand, symbolic_problem, symbolic_setup
 from dualplan.spec.choices import SINGLE_SIDED
 from dualplan.spec.hardware import Hardware
@@ -194,7 +195,7 @@ class Derivation:
             )
 
     def _compute(self) -> Iterator[Equation]:
-        demand, known = self.problem.demand, self.symbols.known
+        known = self.symbols.known
         for side, memory, hardware in (
             ("prefill", self.setup.prefill_memory, self.scenario.hardware),
             ("decode", self.setup.decode_memory, self.scenario.decode_hardware),
@@ -203,59 +204,32 @@ class Derivation:
             name, usable = f"{side}_kv_room", known("usable_bytes_per_gpu", usable_hbm(hardware), side)
             room = kv_bytes_left(usable, weights, share=1, reserve=0)
             yield self.equation(name, "value", "turn", of_quantity(name), room, "B")
-        fitted_prefill = demand.passes is not None
-        if fitted_prefill:
-            for term in work_terms(self.symbols, self.setup, self.problem):
-                yield self._term(term, "turn")
-        for name, value, formula in self._times():
-            if fitted_prefill and name == "prefill_gpu_seconds":
-                continue
-            right, lines = formula, [message("assumption.compute_times", origin=demand.compute_origin)]
-            if not same(formula, value):
-                right = known(name, value)
-            yield self.equation(name, "value", "turn", of_quantity(name), right, "s", derivation=lines)
+        yield from self._times()
 
-    def _times(self) -> Iterator[tuple[str, Any, Any]]:
-        """Compute times: name, value, and what the roofline says with its symbols."""
-        demand, known, setup = self.problem.demand, self.symbols.known, self.setup
-        model, turns, tp = setup.scenario.model, setup.turns, setup.decode_parallel.tp
-        reach = roofline(setup.scenario, setup.prefill_parallel, setup.decode_parallel, setup.times.redundant_experts)
-        attention = turns.mean(
-            compute.attention_flops(model, new, seen(new, old))
-            for new, old in zip(turns.computed, turns.hits, strict=True)
-        )
-        seconds = latency.prefill_gpu_seconds(
-            known("gemm_flops", compute.gemm_flops(model, turns.mean(turns.computed))),
-            known("attention_flops", attention),
-            known("gemm_rate", reach.gemm_rate),
-            known("attention_rate", reach.attention_rate),
-        )
-        yield "prefill_gpu_seconds", demand.prefill_gpu_seconds, seconds
-        hbm = known("hbm_rate", reach.hbm_rate)
-        base = latency.decode_base(
-            known("weight_bytes", reach.decode_weights, "decode"),
-            hbm,
-            known("layers", model.num_layers),
-            known("layer_time", reach.layer_time) if reach.layer_time else 0,
-        )
-        yield "decode_step_base_s", demand.decode_base, base
-        steps = [turn.weight * (turn.generated or 1.0) for turn in turns.mix]
-        during = [(weight / sum(steps), decode_context(turn)) for weight, turn in zip(steps, turns.mix, strict=True)]
-        read = demand.kv_per_gpu["decode"] * sum(w * kv.kv_read_bytes(model, demand.kv_format, c) for w, c in during)
-        flops = sum(w * compute.decode_step_flops(model, c).total for w, c in during) / tp
-        collective: Any = 0
-        if reach.collective_bytes and demand.generated:
-            carried = known("decode_collective", demand.amounts.decode_collective)
-            collective = carried / known("generated_tokens", demand.generated)
-        slope = latency.decode_slope(
-            known("kv_read_bytes", read),
-            hbm,
-            known("decode_flops", flops),
-            known("decode_rate", reach.decode_rate),
-            collective,
-            known("gpu_cnic_rate", reach.gpu_cnic_rate),
-        )
-        yield "decode_step_per_sequence_s", demand.decode_slope, slope
+    def _times(self) -> Iterator[Equation]:
+        """Compute times: coefficients as the roofline gives them where it does, then what a turn takes."""
+        demand, known, times = self.problem.demand, self.symbols.known, self.setup.times
+        values = {
+            "pass_launch": times.pass_base,
+            "decode_step_base_s": demand.decode_base,
+            "decode_step_per_sequence_s": demand.decode_slope,
+            "decode_step_experts_s": demand.decode_experts,
+            "pair_time": attention_of_pairs(self.setup),
+        }
+        derived = {
+            term.name
+            for term in roofline_terms(self.symbols, self.setup)
+            if same(term.value, values.get(term.name, getattr(times, term.name, 0)))
+        }
+        for term in roofline_terms(self.symbols, self.setup):
+            if term.name in derived:
+                yield self._term(term, "turn")
+        for term in work_terms(self.symbols, self.setup, self.problem):
+            yield self._term(term, "turn")
+        for name in ("decode_step_base_s", "decode_step_per_sequence_s"):
+            if name not in derived:
+                lines = (message("assumption.compute_times", origin=demand.compute_origin),)
+                yield self._term(Term(name, known(name, values[name]), "s", lines), "turn")
 
     # ---------------------------------------------------------------- resources
 
@@ -474,7 +448,7 @@ class Derivation:
     def _latencies(self) -> Iterator[Equation]:
         demand, known = self.known_demand, self.symbols.known
         ttft = unloaded_ttft(self.known_setup, self.known_demand, self.problem.mode, self.share)
-        lines = (message("derivation.ttft"),)
+        lines = [message("derivation.ttft")]
         yield self.equation(
             "ttft_unloaded_s", "value", "latency", of_quantity("ttft_unloaded_s"), ttft, "s", derivation=lines
         )
@@ -485,17 +459,14 @@ class Derivation:
             return
         engines = known("decode_engines", self.setup.engines("decode"))
         sequences = demand.step.batch_at_rate(self.turns / engines, demand.generated)
-        yield self.equation(
-            "batch",
-            "value",
-            "latency",
-            of_quantity("batch"),
-            sequences,
-            "1",
-            derivation=(message("derivation.little"),),
-        )
+        lines = [message("derivation.little")]
+        if not isinstance(sequences, Known):
+            step = demand.step.time(known("batch", sequences))
+            sequences = self.turns / engines * demand.generated * step
+            lines.append(message("derivation.search"))
+        yield self.equation("batch", "value", "latency", of_quantity("batch"), sequences, "1", derivation=lines)
         tpot = demand.step.time(known("batch", max(value_of(sequences), 1.0)))
-        lines = (message("derivation.tpot"),)
+        lines = [message("derivation.tpot")]
         yield self.equation("tpot_s", "value", "latency", of_quantity("tpot_s"), tpot, "s", derivation=lines)
 
     def _pairs(self) -> Iterator[Equation]:

@@ -6,48 +6,51 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
-
-from dualplan.messages import Message, message
+from dualplan.messages import message
+from dualplan.model.latency import touched
 from dualplan.model.passes import pass_time_at_rate, place_taken, time_to_first_token
 from dualplan.model.queueing import read_response_at
 from dualplan.model.service_times import attention_work, pass_time, seen, token_work
 from dualplan.model.symbolic import value_of
 from dualplan.plan.explain.notation import Symbols
+from dualplan.plan.explain.roofline_terms import Term
 from dualplan.plan.explain.symbolic_setup import same
 from dualplan.steady.latencies import decode_turns, pass_flow, prefill_turns
 from dualplan.steady.problem import Problem
 from dualplan.steady.setup import Setup
 
 
-class Term(msgspec.Struct, frozen=True):
-    """A quantity with its formula, its unit and where it comes from."""
-
-    name: str
-    value: Any
-    unit: str
-    lines: tuple[Message, ...]
-
-
 def work_terms(symbols: Symbols, setup: Setup, numbers: Problem) -> Iterator[Term]:
-    """GPU time of a turn's prefill from the coefficients of the service times."""
-    times, turns, demand = setup.times, setup.turns, numbers.demand
+    """GPU time and pass of a turn's prefill from the coefficients of the service times."""
+    times, demand = setup.times, numbers.demand
     known = symbols.known
-    pairs = list(zip(turns.computed, turns.hits, strict=True))
-    by_pairs = turns.mean(times.attention.times(new, seen(new, old)) for new, old in pairs)
     new, old = known("computed_tokens", demand.computed_tokens), known("hit_tokens", demand.hit_tokens)
-    names = ("per_request", "per_token", "per_token_link", "per_context")
-    request, token, link, context = (_or_zero(symbols, name, getattr(times, name)) for name in names)
-    attention = attention_work(context, _or_zero(symbols, "pair_time", by_pairs), old)
-    work = (token_work(request, token, 0, link, new, attention) + attention) * setup.prefill_parallel.tp
+    names = ("per_request", "per_token", "per_token_hidden", "per_token_link", "per_context")
+    request, token, hidden, link, context = (_or_zero(symbols, name, getattr(times, name)) for name in names)
+    attention = attention_work(context, _or_zero(symbols, "pair_time", attention_of_pairs(setup)), old)
+    work = (token_work(request, token, hidden, link, new, attention) + attention) * setup.prefill_parallel.tp
     if not same(work, demand.prefill_gpu_seconds):  # where some turns wait for what should hide behind them
         work = known("prefill_gpu_seconds", demand.prefill_gpu_seconds)
     lines = (message("assumption.compute_times", origin=demand.compute_origin), message("derivation.work"))
     yield Term("prefill_gpu_seconds", work, "s", lines)
     engine = known("prefill_gpu_seconds", demand.prefill_gpu_seconds) / setup.prefill_parallel.tp
-    base = _or_zero(symbols, "pass_base", times.pass_base)
-    floor = _or_zero(symbols, "pass_floor", times.pass_floor)
-    yield Term("prefill_latency", pass_time(base, 0, engine, floor), "s", (message("derivation.lone_pass"),))
+    base, alone = _or_zero(symbols, "pass_base", times.pass_base), 0
+    if times.expert_share and demand.passes is not None:
+        base, share = symbols.known("pass_launch", times.pass_base), symbols.known("expert_share", times.expert_share)
+        experts, group = symbols.known("pass_experts", times.pass_experts), setup.prefill_parallel.engine.dp
+        engines = symbols.known("expert_ranks", group, "prefill")
+        touching = (message("derivation.touched"),)
+        yield Term("pass_base", base + experts * touched(share, new * engines), "s", touching)
+        alone = experts * touched(share, new)
+    idle = _or_zero(symbols, "pass_base", times.pass_idle)
+    yield Term("prefill_latency", pass_time(base, alone, engine, idle), "s", (message("derivation.lone_pass"),))
+
+
+def attention_of_pairs(setup: Setup) -> Any:
+    """Attention of the new tokens of a mean turn to what they see, on an engine [s]."""
+    turns = setup.turns
+    pairs = zip(turns.computed, turns.hits, strict=True)
+    return turns.mean(setup.times.attention.times(new, seen(new, old)) for new, old in pairs)
 
 
 def waiting_terms(symbols: Symbols, setup: Setup, problem: Problem, turns_per_s: Any) -> Iterator[Term]:

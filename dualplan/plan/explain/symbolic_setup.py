@@ -31,6 +31,10 @@ def symbolic_demand(symbols: Symbols, demand: TurnDemand, scenario: Scenario, mo
     times: dict[str, Any] = {}
     if demand.decode_quadratic:
         times["decode_quadratic"] = known("decode_step_quadratic_s", demand.decode_quadratic)
+    if demand.expert_share:
+        times["decode_experts"] = symbols.known("decode_step_experts_s", demand.decode_experts)
+        times["expert_share"] = symbols.known("expert_share", demand.expert_share)
+        times["expert_ranks"] = symbols.known("expert_ranks", demand.expert_ranks)
     if demand.passes is not None:
         passes = demand.passes
         times["passes"] = msgspec.structs.replace(
@@ -41,7 +45,7 @@ def symbolic_demand(symbols: Symbols, demand: TurnDemand, scenario: Scenario, mo
             held_bytes=known("held_bytes", passes.held_bytes),
             base=known("pass_base", passes.base),
             excess=known("pass_excess", passes.excess),
-            fullest=known("pass_turns", passes.fullest),
+            fullest=None if passes.fullest is None else known("pass_turns", passes.fullest),
             read_service=known("pass_read_time", passes.read_service),
         )
     return msgspec.structs.replace(
@@ -92,11 +96,10 @@ def symbolic_setup(symbols: Symbols, setup: Setup) -> Setup:
     for side, memory in (("prefill", setup.prefill_memory), ("decode", setup.decode_memory)):
         room = symbols.known(f"{side}_kv_room", memory.kv_bytes_per_gpu)
         memories[f"{side}_memory"] = msgspec.structs.replace(memory, kv_bytes_per_gpu=room)
-    passes = {name: getattr(setup.times, name) for name in ("pass_base", "pass_floor")}
-    passes = {name: symbols.known(name, value) if value else value for name, value in passes.items()}
+    idle = setup.times.pass_idle
     return msgspec.structs.replace(
         setup,
-        times=msgspec.structs.replace(setup.times, **passes),
+        times=msgspec.structs.replace(setup.times, pass_idle=symbols.known("pass_base", idle) if idle else idle),
         scenario=msgspec.structs.replace(
             scenario, settings=settings, hardware=machines[0], decode_hardware=machines[1], variants=()
         ),
@@ -148,6 +151,10 @@ def symbolic_problem(symbols: Symbols, setup: Setup, demand: TurnDemand, numbers
             for name in ("capacity", "prefill", "decode")
             if not same(getattr(symbolic, name), getattr(plain, name))
         }
+        tpot = setup.scenario.settings.slo.tpot
+        if symbolic.name == "decode_compute" and numbers.demand.step.searched and tpot and not numbers.tpot_unreachable:
+            batch = symbols.known("batch_limit", numbers.demand.step.batch_at(value_of(tpot)))
+            fields["capacity"] = setup.engines("decode") * batch / (demand.generated * tpot)
         resources.append(msgspec.structs.replace(symbolic, **fields))
     return msgspec.structs.replace(known, resources=tuple(resources))
 

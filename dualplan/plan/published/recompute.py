@@ -215,7 +215,7 @@ def _break_even(given: records.BreakEven) -> float:
 
 
 def _batch(given: records.Batch) -> float:
-    from dualplan.model.service_times import from_set
+    from dualplan.model.sources import from_set
     from dualplan.spec.fitted_sets import find_set
     from dualplan.spec.model import load_model
 
