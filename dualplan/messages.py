@@ -32,7 +32,8 @@ class Message(msgspec.Struct, frozen=True):
     code: str
     values: tuple[tuple[str, Any], ...] = ()
 
-    def __getitem__(self, name: str) -> Any:
+    def value(self, name: str) -> Any:
+        """A value by its name."""
         return dict(self.values)[name]
 
     def __str__(self) -> str:

@@ -73,7 +73,7 @@ def parse(text: str, dimension: str, where: str = "") -> float:
     Ratios (dimension ``1``) are plain numbers or per cent. Raises InputError naming ``where``.
     """
     kind, example = _KIND[dimension]
-    match = _QUANTITY.fullmatch(text) if len(text) <= 100 else None
+    match = _QUANTITY.fullmatch(text) if len(text) <= 400 else None
     if match is None:
         raise InputError(where, f'"{text[:60]}" is not {kind}', f"write for example {example}")
     number, unit = float(match[1]), match[2] or ""
@@ -96,7 +96,7 @@ def parse(text: str, dimension: str, where: str = "") -> float:
 
 def plain(text: str) -> float | None:
     """A finite decimal number without a unit; None for any other text, such as ``inf``, ``1_000`` or ``4GB``."""
-    value = float(text) if len(text) <= 100 and _PLAIN.fullmatch(text) else math.nan
+    value = float(text) if len(text) <= 400 and _PLAIN.fullmatch(text) else math.nan
     return value if math.isfinite(value) else None
 
 

@@ -49,11 +49,11 @@ def outside(where: Literal["below", "above"], constraint: str) -> Message:
 def in_few_words(reason: Message) -> Message:
     """A reason as tables have it."""
     if reason.code == "reason.range_empty":
-        return message("short.range_empty", names=reason["names"])
+        return message("short.range_empty", names=reason.value("names"))
     if reason.code == "reason.range_crossing":
-        return message("short.range_crossing", low=reason["low"], high=reason["high"])
+        return message("short.range_crossing", low=reason.value("low"), high=reason.value("high"))
     if reason.code in ("reason.below", "reason.above"):
-        return message(reason.code.replace("reason", "short"), resource=reason["resource"])
+        return message(reason.code.replace("reason", "short"), resource=reason.value("resource"))
     return {"reason.ttft": TTFT, "reason.tpot": TPOT, "reason.tpot_of": TPOT}.get(reason.code, DEMAND)
 
 

@@ -44,7 +44,7 @@ def rendered(output: object) -> None:
     assert isinstance(output, Output)
     for form in ("json", "jsonl", "csv", "md"):
         render(output, form)  # type: ignore[arg-type]
-    output.text(console(io.StringIO(), for_file=True))
+    output.show(console(io.StringIO(), for_file=True))
 
 
 # ---------------------------------------------------------------- YAML

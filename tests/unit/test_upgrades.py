@@ -124,7 +124,7 @@ def test_a_full_store_is_not_relieved_by_nodes():
 
 def test_fitted_times_leave_faster_gpus_open():
     result = upgrades(dualplan.load("examples/dualpath-paper.yaml"), 2, 4)
-    assert any("GPU compute" in title for title in result.unknown)
+    assert any("GPU compute" in str(title) for title in result.unknown)
     assert not any(upgrade.key.endswith("gpu_flops") for upgrade in result.upgrades)
 
 

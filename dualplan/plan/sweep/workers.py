@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dualplan.errors import InputError
 from dualplan.plan.sweep.points import Block, Part, Source, failed, run_parts
 from dualplan.spec.run import RunSpec
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 ROUNDS = 8
 """Tasks that each worker gets, so that slow ones do not hold up the rest."""
@@ -48,7 +51,12 @@ def on_processes(source: Source, spec: RunSpec | None, parts: Sequence[Part], wo
         lost: list[Sequence[Part]] = []
         pool = ProcessPoolExecutor(workers, mp_context=_context(), initializer=_ignore_interrupts)
         try:
-            waiting = {pool.submit(run_parts, source, spec, task): task for task in left}
+            waiting: dict[Future[Any], Sequence[Part]] = {}
+            for task in left:
+                try:
+                    waiting[pool.submit(run_parts, source, spec, task)] = task
+                except BrokenProcessPool as error:  # a process was lost while tasks were still handed out
+                    waiting[_broken(error)] = task
             for future in as_completed(waiting):
                 try:
                     yield from future.result()
@@ -67,6 +75,15 @@ def on_processes(source: Source, spec: RunSpec | None, parts: Sequence[Part], wo
         left = [[part] for task in lost for part in task]
         if not left:
             return
+
+
+def _broken(error: BaseException) -> Future[Any]:
+    """A future of what could not be handed out."""
+    from concurrent.futures import Future
+
+    future: Future[Any] = Future()
+    future.set_exception(error)
+    return future
 
 
 def _context() -> Any:
