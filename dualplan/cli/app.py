@@ -275,6 +275,9 @@ def _command_line(arguments: list[str]) -> typer.Typer:
     Loading and reading the options of all commands takes longer than many an answer.
     """
     named = arguments[0] if arguments and arguments[0] in {*COMMANDS, *GROUPS} else None
+    if arguments[1:] and arguments[0] in ("--show-completion", "--install-completion"):
+        # a shell that is named is meant, whatever shell this runs in; else Typer asks the parent process
+        os.environ["_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION"] = "1"
     app = typer.Typer(
         cls=FastGroup,
         name="dualplan",

@@ -54,6 +54,8 @@ def test_paths_in_a_file_are_relative_to_it(tmp_path):
 
 def test_version_and_completion():
     assert dualplan("--version").stdout.startswith("dualplan 0.")
-    script = dualplan("--show-completion", "bash")
-    assert script.returncode == 0 and "dualplan" in script.stdout
+    for shell, word in (("bash", "complete "), ("zsh", "#compdef dualplan"), ("fish", "complete --command dualplan")):
+        script = dualplan("--show-completion", shell)
+        assert script.returncode == 0 and word in script.stdout, (shell, script.stderr)
+    assert dualplan("--show-completion", "cmd.exe").returncode == 2
     assert (ROOT / "pyproject.toml").exists()
