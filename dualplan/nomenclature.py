@@ -307,6 +307,14 @@ _ROWS: tuple[tuple[Any, ...], ...] = (
     ("pass_base", "t_b", "t_b", "s", "time of a prefill pass whatever it holds", _OWN),
     ("pass_excess", "e", "e", "1", "by how many mean turns the slowest engine of a pass exceeds the mean", _OWN),
     ("pass_turns", "n_q", "n_q", "1", "most turns of an engine in a prefill pass, by the attention quota", _OWN),
+    (
+        "pass_chunks",
+        "n_t",
+        "n_t",
+        "1",
+        "passes in which a turn is computed, by the attention quota and by tokens",
+        _OWN,
+    ),
     ("pass_read_time", "t_r", "t_r", "s", "time of a storage NIC for the read of a turn", _OWN),
     ("weight_bytes_per_gpu", "", "", "B", "weights of one GPU under the parallelism", _OWN),
     (

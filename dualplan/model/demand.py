@@ -17,7 +17,7 @@ from dualplan.model import collectives, kv
 from dualplan.model.latency import DecodeStep, read_time
 from dualplan.model.memory import kv_bytes_left, kv_share_per_gpu, weight_bytes_per_gpu
 from dualplan.model.passes import excess_work
-from dualplan.model.service_times import BASIC_COPIES, Intervals, ServiceTimes, pass_time, scale_up_gpus
+from dualplan.model.service_times import BASIC_COPIES, CHUNK_TOKENS, Intervals, ServiceTimes, pass_time, scale_up_gpus
 from dualplan.model.traffic import Bytes
 from dualplan.spec.choices import SINGLE_SIDED, Mode
 from dualplan.spec.hardware import Hardware
@@ -43,7 +43,7 @@ class Passes(msgspec.Struct, frozen=True, kw_only=True):
     storage NIC for the read of a turn, ``read_variation``: its standard deviation over mean, ``read_sides``: where
     these are. ``prefill_bytes``: KV that a turn holds on its prefill engine from fetch to first token. ``held_bytes``:
     KV of the sequences that decode engines hold, over time the mean: long turns generate more and stay longer.
-    ``alike``: all turns are.
+    ``alike``: all turns are. ``chunks``: passes in which a turn is computed, by the quota and by tokens.
     """
 
     base: float
@@ -56,6 +56,7 @@ class Passes(msgspec.Struct, frozen=True, kw_only=True):
     prefill_bytes: float
     held_bytes: float
     alike: bool
+    chunks: float = 1.0
 
 
 class TurnDemand(msgspec.Struct, frozen=True, kw_only=True):
@@ -232,6 +233,7 @@ def turn_demand(
     sequence = per_token * turns.mean(turn.context + turn.append + turn.generated for turn in mix) + fixed
     # engines that run passes together: those of an expert-parallel group; one for dense models
     group, computed = prefill.engine.dp, turns.mean(turns.computed)
+    chunks = max(1.0, attention / times.quota, computed / (CHUNK_TOKENS * prefill.tp))
     base, passes = times.pass_base + times.experts_time(computed * group), None
     if base:
         snic = scenario.hardware.snic
@@ -250,6 +252,7 @@ def turn_demand(
             prefill_bytes=BASIC_COPIES * (amounts.hit + amounts.miss) if mode == "basic" else 0.0,
             held_bytes=sequence * _longer_generate_more(scenario.workload, mix),
             alike=variation == 0,
+            chunks=chunks,
         )
     return TurnDemand(
         context=turns.mean(turn.context for turn in mix),
@@ -266,7 +269,7 @@ def turn_demand(
         },
         layer_block_bytes=per_token * kv.BLOCK_TOKENS / model.num_layers,
         prefill_gpu_seconds=work * prefill.tp,
-        prefill_latency=pass_time(times.pass_base, times.experts_time(computed), work, times.pass_idle),
+        prefill_latency=pass_time(chunks * times.pass_base, times.experts_time(computed), work, times.pass_idle),
         decode_base=steps.decode_base,
         decode_slope=steps.decode_slope + decode_cache(turns, steps),
         decode_quadratic=steps.decode_quadratic,

@@ -46,11 +46,18 @@ def pass_time_at_rate(base: Any, work: Any, excess: Any, turns_per_s: Any) -> An
     return (base + excess * work) / (1 - turns_per_s * work)
 
 
-def time_to_first_token(passing: Any, reading: Any) -> Any:
-    """From fetch to first token [s]: the pass in which it is read, or its read and on average half a pass until the
-    next boundary, and the pass in which it is computed.
+def computing_time(passing: Any, base: Any, work: Any, chunks: float) -> Any:
+    """Time of the passes in which a turn of ``chunks`` chunks is computed [s]: one pass, or one for each chunk, which
+    together take at least their bases and its work.
     """
-    return maximum(passing, reading + passing / 2) + passing
+    return maximum(chunks * passing, chunks * base + work) if chunks > 1 else passing
+
+
+def time_to_first_token(passing: Any, reading: Any, computing: Any) -> Any:
+    """From fetch to first token [s]: the pass in which it is read, or its read and on average half a pass until the
+    next boundary, and the passes in which it is computed.
+    """
+    return maximum(passing, reading + passing / 2) + computing
 
 
 def place_taken(passing: Any, to_first_token: Any, handover: Any) -> Any:

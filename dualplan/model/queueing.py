@@ -12,7 +12,7 @@ import msgspec
 
 from dualplan.model.elementwise import maximum, minimum, root
 from dualplan.model.latency import DecodeStep
-from dualplan.model.passes import pass_time_at_rate, place_taken, time_to_first_token
+from dualplan.model.passes import computing_time, pass_time_at_rate, place_taken, time_to_first_token
 from dualplan.model.symbolic import value_of
 
 Record = TypeVar("Record", bound=msgspec.Struct)
@@ -26,7 +26,7 @@ class PassFlow(msgspec.Struct, frozen=True, kw_only=True):
 
     ``read_service`` of a turn's read by one of ``nics`` storage NICs, ``read_variation`` its standard deviation over
     mean; ``reads``: whether anything is read. ``most``: turns that may be under way. ``handover``: from the first token
-    to decode.
+    to decode; ``latency`` of the store; ``chunks``: passes in which a turn is computed.
     """
 
     base: Any
@@ -39,6 +39,8 @@ class PassFlow(msgspec.Struct, frozen=True, kw_only=True):
     nics: Any
     most: Any
     handover: Any
+    latency: Any = 0
+    chunks: Any = 1
 
 
 class Waits(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,8 +59,11 @@ def waits(flow: PassFlow, turns_per_s: Any) -> Waits:
     passing = pass_time_at_rate(flow.base, flow.work, flow.excess, turns_per_s / flow.engines)
     reading: Any = 0.0
     if flow.reads:
-        reading = read_response_at(flow.read_service, flow.read_variation, turns_per_s, flow.nics, flow.most)
-    first = time_to_first_token(passing, reading)
+        reading = flow.latency + read_response_at(
+            flow.read_service, flow.read_variation, turns_per_s, flow.nics, flow.most
+        )
+    computing = computing_time(passing, flow.base, flow.work, flow.chunks)
+    first = time_to_first_token(passing, reading, computing)
     place = place_taken(passing, first, flow.handover)
     return Waits(passing=passing, reading=reading, first_token=first, place=place)
 

@@ -54,6 +54,7 @@ def pass_flow(setup: Setup, demand: TurnDemand) -> PassFlow:
         if passes.prefill_bytes:
             most = minimum(most, prefill_turns(setup, demand))
     sides = dict(setup.scenario.sides)
+    stores = [sides[side].storage for side in passes.read_sides]
     return PassFlow(
         base=passes.base,
         work=demand.prefill_gpu_seconds / setup.prefill_parallel.tp,
@@ -65,6 +66,8 @@ def pass_flow(setup: Setup, demand: TurnDemand) -> PassFlow:
         nics=sum(setup.nodes(side) * sides[side].snic.count for side in passes.read_sides),
         most=most,
         handover=passes.handover,
+        latency=max((store.latency or 0.0 for store in stores if store is not None), default=0.0),
+        chunks=passes.chunks,
     )
 
 

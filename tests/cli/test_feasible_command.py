@@ -299,7 +299,7 @@ def test_the_assumptions_that_bear_on_the_answer_and_all_of_them():
     ("flags", "binds", "bears", "background"),
     [
         ((), "decode_hbm", "KV format", "storage NIC reaches"),
-        (("--hardware=mi300x-8", "--exit-zero"), "prefill_snic_ingress", "storage NIC reaches", "KV format"),
+        (("--hardware=dgx-b200", "--exit-zero"), "prefill_snic_ingress", "storage NIC reaches", "KV format"),
     ],
 )
 def test_which_assumptions_bear_on_an_answer_follows_from_what_binds(flags, binds, bears, background):

@@ -73,7 +73,7 @@ def test_a_figure_that_is_given_wins_over_the_set(sets, part, kept):
     answer, used = evaluate(found), fitted(found)
     assert not used.has(part) and all(used.has(other) for other in kept)
     assert f"{part} times" in str(answer.demand.compute_origin)
-    assert (answer.demand.passes is None) == (part == "prefill")
+    assert (answer.demand.passes.base == usual.passes.base) == (part != "prefill")
     assert (answer.demand.decode_base == usual.decode_base) == (part != "decode")
 
 

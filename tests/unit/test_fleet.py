@@ -42,7 +42,7 @@ def enumerated(candidates, wanted, most):
     return min(costs, default=None)
 
 
-@pytest.mark.parametrize(("turns", "available"), [(150.0, {}), (90.0, {"dgx-h100": 3, "dgx-h200": 5})])
+@pytest.mark.parametrize(("turns", "available"), [(150.0, {}), (70.0, {"dgx-h100": 3, "dgx-h200": 5})])
 def test_fleet_is_as_cheap_as_enumeration(turns, available):
     candidates = kinds([scenario(name) for name in ("dgx-h100", "dgx-h200")])
     wanted = small(turns, available=available)

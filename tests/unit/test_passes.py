@@ -89,10 +89,17 @@ def test_alike_works_and_lone_engines_have_no_excess():
 
 
 def test_a_read_costs_nothing_until_it_outlasts_a_pass():
-    assert passes.time_to_first_token(0.3, 0.1) == pytest.approx(0.6)
-    assert passes.time_to_first_token(0.3, 0.5) == pytest.approx(0.5 + 0.15 + 0.3)
+    assert passes.time_to_first_token(0.3, 0.1, 0.3) == pytest.approx(0.6)
+    assert passes.time_to_first_token(0.3, 0.5, 0.3) == pytest.approx(0.5 + 0.15 + 0.3)
     assert passes.unloaded_time_to_first_token(0.1, 0.15, 0.02) == pytest.approx(0.05 + 0.1 + 0.15)
     assert passes.place_taken(0.3, 0.6, 0.2) == pytest.approx(0.95)
+
+
+def test_a_turn_of_several_chunks_takes_as_many_passes():
+    # 3 passes of 0.3 s; at little load 3 bases of 0.1 s and its own work of 2 s
+    assert passes.computing_time(0.3, 0.1, 0.2, 3) == pytest.approx(0.9)
+    assert passes.computing_time(0.1, 0.1, 2.0, 3) == pytest.approx(2.3)
+    assert passes.computing_time(0.3, 0.1, 0.2, 1) == 0.3
 
 
 def test_read_response_of_a_closed_queue():

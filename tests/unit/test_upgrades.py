@@ -16,11 +16,13 @@ from dualplan.steady.rate import solve, uses
 from dualplan.steady.setup import prepare
 from tests.unit.test_purchase import scenario
 
-CASES = [("dgx-h100", 2, 4), ("mi300x-8", 2, 3), ("dgx-h200", 3, 3)]
+CASES = [("dgx-h100", 2, 4), ("dgx-b200", 2, 3), ("dgx-h200", 3, 3)]
 
 
-def problem_of(hardware, p, d, mode="dual-path"):
-    setup = prepare(scenario(hardware), p, d)
+def problem_of(hardware, p, d, mode="dual-path", **gpu):
+    found = scenario(hardware)
+    machine = msgspec.structs.replace(found.hardware, gpu=msgspec.structs.replace(found.hardware.gpu, **gpu))
+    setup = prepare(msgspec.structs.replace(found, hardware=machine, decode_hardware=machine), p, d)
     return setup, build(setup, mode)
 
 
@@ -88,7 +90,8 @@ def rate_with(problem, factors):
 
 @pytest.mark.parametrize(("hardware", "p", "d"), CASES)
 def test_the_nodes_an_upgrade_is_worth_bring_its_rate(hardware, p, d):
-    setup, problem = problem_of(hardware, p, d)
+    # memory that turns do not fill: what turns in passes hold of it does not grow in proportion to nodes
+    setup, problem = problem_of(hardware, p, d, hbm_capacity=1e12)
     target = 1.2 * float(solve(problem).turns_per_s)
     worth = least_cost(setup, problem, target, (1.0, 1.0))
     # with nodes in fractions, no mix of that many reaches more than the target, and the best one reaches it
@@ -125,7 +128,7 @@ def test_break_even_price_is_that_of_the_nodes_it_saves():
 
 
 def test_a_full_store_is_not_relieved_by_nodes():
-    found = scenario("mi300x-8")
+    found = scenario("dgx-b200")
     hardware = msgspec.structs.replace(found.hardware, storage=Storage(kind="small", read_bandwidth=50e9))
     found = msgspec.structs.replace(found, hardware=hardware, decode_hardware=hardware)
     setup = prepare(found, 2, 3)

@@ -8,7 +8,7 @@ from typing import Any
 
 from dualplan.messages import message
 from dualplan.model.latency import touched
-from dualplan.model.passes import pass_time_at_rate, place_taken, time_to_first_token
+from dualplan.model.passes import computing_time, pass_time_at_rate, place_taken, time_to_first_token
 from dualplan.model.queueing import read_response_at
 from dualplan.model.service_times import attention_work, pass_time, seen, token_work
 from dualplan.model.symbolic import value_of
@@ -43,6 +43,8 @@ def work_terms(symbols: Symbols, setup: Setup, numbers: Problem) -> Iterator[Ter
         yield Term("pass_base", base + experts * touched(share, new * engines), "s", touching)
         alone = experts * touched(share, new)
     idle = _or_zero(symbols, "pass_base", times.pass_idle)
+    chunks = 1.0 if demand.passes is None else demand.passes.chunks
+    base = base if chunks == 1 else base * known("pass_chunks", chunks)
     yield Term("prefill_latency", pass_time(base, alone, engine, idle), "s", (message("derivation.lone_pass"),))
 
 
@@ -68,10 +70,11 @@ def waiting_terms(symbols: Symbols, setup: Setup, problem: Problem, turns_per_s:
     yield Term("pass_time", passing, "s", (message("derivation.pass_time"),))
     passing, reading = known("pass_time", value_of(passing)), 0.0
     if flow.reads:
-        reading = read_response_at(flow.read_service, flow.read_variation, turns_per_s, flow.nics, most)
+        reading = flow.latency + read_response_at(flow.read_service, flow.read_variation, turns_per_s, flow.nics, most)
         yield Term("read_response", reading, "s", (message("derivation.closed_queue"),))
         reading = known("read_response", value_of(reading))
-    first = time_to_first_token(passing, reading)
+    computing = computing_time(passing, flow.base, flow.work, flow.chunks)
+    first = time_to_first_token(passing, reading, computing)
     place = place_taken(passing, first, flow.handover)
     lines = (message("derivation.place"),)
     yield Term("place_time", place, "s", lines)

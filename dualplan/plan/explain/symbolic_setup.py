@@ -44,6 +44,7 @@ def symbolic_demand(symbols: Symbols, demand: TurnDemand, scenario: Scenario, mo
             prefill_bytes=known("batch_bytes", passes.prefill_bytes),
             held_bytes=known("held_bytes", passes.held_bytes),
             base=known("pass_base", passes.base),
+            chunks=1 if passes.chunks == 1 else known("pass_chunks", passes.chunks),
             excess=known("pass_excess", passes.excess),
             fullest=None if passes.fullest is None else known("pass_turns", passes.fullest),
             read_service=known("pass_read_time", passes.read_service),
