@@ -230,5 +230,5 @@ def test_what_others_named_is_apart_from_what_the_program_says():
 
 def test_messages_with_the_same_values_are_one():
     first, second = (message("reason.ttft", ttft=2.5, limit=2.0) for _ in range(2))
-    assert first == second and len({first, second}) == 1 and first["limit"] == 2.0
+    assert first == second and len({first, second}) == 1 and first.value("limit") == 2.0
     assert str(first) == "TTFT is at least 2.5 s (unloaded, a lower bound); 2 s are asked for."
