@@ -6,11 +6,12 @@ the rates, which are found by search: they are plain numbers.
 
 from __future__ import annotations
 
+import math
 from typing import Any, TypeVar
 
 import msgspec
 
-from dualplan.model.elementwise import maximum, minimum, root
+from dualplan.model.elementwise import maximum, minimum, root, where
 from dualplan.model.latency import DecodeStep
 from dualplan.model.passes import computing_time, pass_time_at_rate, place_taken, time_to_first_token
 from dualplan.model.symbolic import value_of
@@ -98,11 +99,17 @@ def decode_filling_rate(flow: PassFlow, step: DecodeStep, engines: Any, generate
     flow, step = plain(flow), plain(step)
     engines, generated, most = value_of(engines), value_of(generated), value_of(most)
 
-    def over(rate: Any) -> Any:
-        return rate * waits(flow, rate).place + engines * step.batch_at_rate(rate / engines, generated) - most
+    def rate_of(batch: Any) -> Any:
+        return minimum(engines * step.rate_at(batch, generated), _fastest(flow))
 
-    fastest = engines * step.highest_rate(generated) * BELOW
-    return root(over, 0.0, minimum(fastest, _fastest(flow)))
+    def over(batch: Any) -> Any:
+        return rate_of(batch) * waits(flow, rate_of(batch)).place + engines * batch - most
+
+    # by the sequences that decode, for their rate is a formula; beyond the best batch no rate is higher
+    best, high = step.best_batch(), most / engines
+    high = high if best is None else minimum(high, best)
+    batch = root(over, 0.0, high)
+    return where(batch < math.inf, rate_of(minimum(batch, high)), math.inf)
 
 
 def _fastest(flow: PassFlow) -> Any:
