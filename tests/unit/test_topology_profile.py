@@ -53,9 +53,6 @@ def test_what_captures_tell_is_written_with_its_source() -> None:
         "gpu.hbm_capacity",
         "gpu.hbm_bandwidth",
         "dram.bandwidth",
-        "efficiency.prefill",
-        "efficiency.attention",
-        "efficiency.hbm",
     }
 
 
