@@ -41,7 +41,7 @@ from dualplan.model.kv import (
 )
 from dualplan.model.latency import touched
 from dualplan.model.memory import kv_share_per_gpu
-from dualplan.model.service_times import Curve, scale_up_gpus, seen, token_work
+from dualplan.model.service_times import CHUNK_TOKENS, Curve, scale_up_gpus, seen, token_work
 from dualplan.model.service_times import Intervals as ModelIntervals
 from dualplan.spec.constants import Constants, interval_classes, roofline_data, widest
 from dualplan.spec.hardware import Efficiencies, Hardware
@@ -73,9 +73,6 @@ NVLINK_SHARE = 0.85
 
 TILE_ROWS = 128
 """Rows of a tile of a grouped matrix product on Hopper and Blackwell; each expert's last tile is half empty."""
-
-CHUNK_TOKENS = 8192
-"""Tokens of a prefill pass of a busy engine: the default of SGLang and of vLLM on such GPUs."""
 
 MEMORY_SHARE = 0.95
 """Share of HBM that engines which serve large batches are started with; a closed loop holds no more sequences."""
@@ -276,7 +273,7 @@ def exchange_copies(top_k: int, ranks: int) -> float:
     """Copies of a token that leave its GPU in an expert group of ``ranks`` GPUs: one for each other GPU that holds an
     expert it chose, n (1 - (1 - 1/n)^k) (n - 1)/n.
     """
-    return (1 - (1 - 1 / ranks) ** top_k) * (ranks - 1)
+    return float(touched(1 / ranks, top_k)) * (ranks - 1)
 
 
 def rank(model: Model, hardware: Hardware, parallel: Parallel, kv_format: str, redundant_experts: int = 0) -> Rank:

@@ -71,7 +71,7 @@ def overlay(answer: Calibration, *, name: str, extends: str, source: str, side: 
             continue
         section, field = parameter.key.split(".")
         sections.setdefault(section, []).append(f"{field}: {_yaml_value(parameter, found.value)}")
-        sources.append(f"  {parameter.key}: {json.dumps(_provenance(answer, found, source))}")
+        sources.append(f"  {parameter.key}: {json.dumps(_provenance(found, source))}")
     hardware = answer.scenario.decode_hardware if side == "decode" else answer.scenario.hardware
     kinds = sorted({one.kind for one in answer.measurements})
     lines = [
@@ -90,7 +90,7 @@ def _yaml_value(parameter: Parameter, value: float) -> str:
     return f"{value:.6g}" if parameter.unit == "1" else f"{value * 1e3:.6g}ms"
 
 
-def _provenance(answer: Calibration, found: Fitted, source: str) -> str:
+def _provenance(found: Fitted, source: str) -> str:
     told = "at the bound of the fit" if found.interval is None else f"95 % {_interval(found)}"
     if found.status == "fitted" and found.interval is None:
         told = "as many values as measurements, no interval"

@@ -85,7 +85,7 @@ def interval_classes(model: str, gpu: str, hardware: str, *, remote: bool) -> tu
     applies = {
         "unseen": model not in data.models or hardware not in data.systems,
         "network": remote,
-        "other_vendor": gpu.startswith("MI"),
+        "other_vendor": "instinct" in gpu.lower() or gpu.upper().startswith("MI"),
     }
     return ("usual", *(name for name, holds in applies.items() if holds))
 
