@@ -116,8 +116,8 @@ def how_sure(interval: Intervals) -> str:
     return f"{', '.join(parts)} ({SEEN if interval.seen else UNSEEN})"
 
 
-SEEN = "80 of 100 runs that were left out of the fit"
-UNSEEN = "measured where the fit had not seen the machine or the model"
+SEEN = "80 of 100 runs left out of the fit lie inside"
+UNSEEN = "80 of 100 runs lie inside; machine or model is not among those fitted"
 STILL = "the rate holds: the range asks more, that storage NICs could run at line rate"
 
 
