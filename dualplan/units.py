@@ -73,7 +73,7 @@ def parse(text: str, dimension: str, where: str = "") -> float:
     Ratios (dimension ``1``) are plain numbers or per cent. Raises InputError naming ``where``.
     """
     kind, example = _KIND[dimension]
-    match = _QUANTITY.fullmatch(text) if len(text) <= 400 else None
+    match = _QUANTITY.fullmatch(text) if len(text) <= 100 else None
     if match is None:
         raise InputError(where, f'"{text[:60]}" is not {kind}', f"write for example {example}")
     number, unit = float(match[1]), match[2] or ""
