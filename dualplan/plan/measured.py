@@ -31,6 +31,7 @@ from dualplan.model.roofline import (
     step_time,
     unloaded_ttft,
 )
+from dualplan.plan.measurements import filled_rows
 from dualplan.spec.constants import Constants, interval_classes, roofline_data, widest
 from dualplan.spec.hardware import KIND as HARDWARE
 from dualplan.spec.hardware import Hardware, read_hardware
@@ -110,10 +111,7 @@ def read_runs(text: str, name: str) -> tuple[Run, ...]:
     runs: list[Run] = []
     problems: list[str] = []
     try:
-        for cells in reader:
-            cells = [cell.strip() for cell in cells]
-            if not any(cells) or cells[0].startswith("#"):
-                continue
+        for cells in filled_rows(reader):
             where = f"{name}:{reader.line_num}"
             if not header:
                 header = _header(cells, where)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Literal, get_args
 
@@ -67,6 +67,14 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
         return self.agents is not None or self.arrival_rate is not None
 
 
+def filled_rows(reader: Iterable[list[str]]) -> Iterator[list[str]]:
+    """Cells of the rows of a table without space around them; empty rows and those that start with # are skipped."""
+    for row in reader:
+        cells = [cell.strip() for cell in row]
+        if any(cells) and not cells[0].startswith("#"):
+            yield cells
+
+
 def parse_measurements(text: str, name: str) -> tuple[Measurement, ...]:
     """CSV text with a header line; empty lines and lines that start with # are skipped. Raises InputError with all
     problems.
@@ -76,10 +84,7 @@ def parse_measurements(text: str, name: str) -> tuple[Measurement, ...]:
     found: list[Measurement] = []
     problems: list[str] = []
     try:
-        for cells in reader:
-            cells = [cell.strip() for cell in cells]
-            if not any(cells) or cells[0].startswith("#"):
-                continue
+        for cells in filled_rows(reader):
             where = f"{name}:{reader.line_num}"
             if header is None:
                 header = _header(cells, where)
